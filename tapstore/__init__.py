@@ -1,0 +1,1 @@
+"""tapstore: shared state for agents that have nothing in common but a place to put files."""

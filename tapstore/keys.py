@@ -1,0 +1,124 @@
+"""Keys, names and URLs: what is well-formed.  Pure.
+
+A key is a relative path that means the same on every place that tapstore runs on: no absolute
+paths, no `..`, nothing that Windows, SMB or a bucket listing would change or refuse.  Names of
+agents, roles and leases may be any printable text; `encode_name` makes a key segment of them.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from tapstore.errors import InvalidKeyError
+
+MAX_KEY_BYTES = 900
+"""S3 allows 1,024 for prefix and key together; the rest is left for the prefix."""
+
+MAX_SEGMENT_BYTES = 200
+"""File systems allow 255; temporary files add to the name."""
+
+TEMP_MARK = ".tapstore-tmp-"
+"""Temporary files are named `<TEMP_MARK><random>`; listings leave such names out."""
+
+_UNPORTABLE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)", re.IGNORECASE)
+
+
+def check_key(key: str) -> str:
+    """Return `key` if it is well-formed, else raise `InvalidKeyError` with the reason."""
+    reason = _fault(key)
+    if reason:
+        shown = key if len(key) <= 80 else key[:77] + "…"
+        raise InvalidKeyError(f"invalid key {shown!r}: {reason}")
+    return key
+
+
+def _fault(key: str) -> str | None:
+    if not key:
+        return "it is empty"
+    if key.startswith("/"):
+        return "it is absolute; keys are relative to the session"
+    try:
+        encoded = key.encode()
+    except UnicodeEncodeError:
+        return "it is not valid Unicode (lone surrogate)"
+    if len(encoded) > MAX_KEY_BYTES:
+        return f"it is longer than {MAX_KEY_BYTES} bytes"
+    match = _UNPORTABLE.search(key)
+    if match:
+        return f"it contains {match.group()!r}, which is not portable"
+    if not key.isascii() and unicodedata.normalize("NFC", key) != key:
+        return "it is not in Unicode normal form C, so it would name two different files"
+    for segment in key.split("/"):
+        if segment in ("", ".", ".."):
+            return f"it has the segment {segment!r}"
+        if len(segment.encode()) > MAX_SEGMENT_BYTES:
+            return f"the segment {segment[:40]!r}… is longer than {MAX_SEGMENT_BYTES} bytes"
+        if segment[-1] in ". ":
+            return f"the segment {segment!r} ends in a dot or a space, which Windows drops"
+        if _RESERVED.match(segment):
+            return f"the segment {segment!r} is a reserved name on Windows"
+        if segment.startswith(TEMP_MARK):
+            return f"names that begin with {TEMP_MARK!r} are for unfinished writes"
+    return None
+
+
+def is_key(key: str) -> bool:
+    return _fault(key) is None
+
+
+def check_prefix(prefix: str) -> str:
+    """Return `prefix` if it is one that `Store.list` takes: empty, or the beginning of a key."""
+    if prefix:
+        check_key(prefix.rstrip("/") if prefix.endswith("/") else prefix)
+    return prefix
+
+
+def check_name(name: str, what: str) -> str:
+    """Return `name` if it can be the id of an agent, role, lease, …; `what` is for the message."""
+    if not name or not name.strip():
+        raise InvalidKeyError(f"{what} is empty")
+    if len(name) > 120:
+        raise InvalidKeyError(f"{what} {name[:40]!r}… is longer than 120 characters")
+    if not name.isprintable() or name != name.strip():
+        raise InvalidKeyError(
+            f"{what} {name!r} has control characters, or spaces around it: "
+            "use letters, digits, '-', '_', '.'"
+        )
+    return name
+
+
+def encode_name(name: str) -> str:
+    """Make one portable key segment of any name; different names give different segments.
+
+    Percent-encoding, with capitals encoded too where case could collide is *not* done: names
+    that differ by case only are told apart by the place or not at all.
+    """
+    encoded = quote(name, safe="-_@+,=()")
+    if len(encoded) > MAX_SEGMENT_BYTES - 40:
+        raise InvalidKeyError(f"the name {name[:40]!r}… is too long to be stored")
+    if _RESERVED.match(encoded) or encoded[:1] == ".":
+        encoded = f"%{ord(encoded[0]):02X}{encoded[1:]}"
+    # quote() leaves dots alone; a trailing one is dropped on Windows.
+    return encoded[:-1] + "%2E" if encoded.endswith(".") else encoded
+
+
+def decode_name(segment: str) -> str:
+    """The inverse of `encode_name`."""
+    return unquote(segment)
+
+
+def mask_url(url: str) -> str:
+    """`url` without credentials: what stands before `@`, and query values, become `***`."""
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    if "@" in netloc:
+        netloc = "***@" + netloc.rpartition("@")[2]
+    query = "&".join(
+        f"{item.partition('=')[0]}=***" if "=" in item else item
+        for item in parts.query.split("&")
+        if item
+    )
+    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))

@@ -1,0 +1,42 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapstore.errors import InvalidKeyError
+from tapstore.keys import check_key, check_name, decode_name, encode_name, is_key, mask_url
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["a", "artifacts/phase_1/x.py", ".tap/Tapfile", "a b/c", "日本語.md", "$(touch x); rm -rf .py"],
+)
+def test_ordinary_keys_pass(key):
+    assert check_key(key) == key
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["", "/etc/passwd", "..", "a/../b", "a//b", "a/", "./a", "a\x00b", "a\\b", "CON", "nul.txt",
+     "a/com1.log", "end.", "end ", "a:b", "x" * 201, "/".join(["x" * 100] * 10), "\ud800",
+     "e\u0301", ".tapstore-tmp-x"],
+)  # fmt: skip
+def test_hostile_or_unportable_keys_are_refused_with_a_reason(key):
+    with pytest.raises(InvalidKeyError, match=r"invalid key .*: .+"):
+        check_key(key)
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), min_size=1, max_size=10))
+def test_every_name_encodes_to_a_key_and_back(name):
+    assert is_key(encode_name(name))
+    assert decode_name(encode_name(name)) == name
+
+
+@pytest.mark.parametrize("name", ["", "  ", "a\nb", " a", "x" * 121, "a\x1b[31m"])
+def test_names_that_would_garble_a_terminal_or_a_file_are_refused(name):
+    with pytest.raises(InvalidKeyError):
+        check_name(name, "agent id")
+
+
+def test_urls_are_shown_without_credentials():
+    masked = mask_url("s3://key:secret@host/bucket/p?token=abc")
+    assert masked == "s3://***@host/bucket/p?token=***"
