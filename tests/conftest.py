@@ -1,0 +1,50 @@
+"""What holds for every test: no leaks from the environment, no silent skips where all is required.
+
+`TAPSTORE_REQUIRE_ALL=1` (set in CI) turns each skip into a failure: a test that cannot run there
+is a test that nobody runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+REQUIRE_ALL = os.environ.pop("TAPSTORE_REQUIRE_ALL", "") == "1"
+
+# A developer's own `TAPSTORE_URL` must not become a test's session.
+for _name in [name for name in os.environ if name.startswith("TAPSTORE_")]:
+    del os.environ[_name]
+
+# Deadlines per example would fail on a busy machine, not on a slow algorithm.  In CI the examples
+# are the same each time, so that a change is judged by itself; soak looks for new ones.
+settings.register_profile("dev", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("soak", deadline=None, max_examples=5_000)
+settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "dev")
+)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _require(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _require(report)
+    return report
+
+
+def _require(report: pytest.TestReport | pytest.CollectReport) -> None:
+    # An expected failure is reported as skipped, too; it did run.
+    if REQUIRE_ALL and report.skipped and not hasattr(report, "wasxfail"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"TAPSTORE_REQUIRE_ALL=1, but it would be skipped: {reason}"
