@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO
 
+from tapstore.errors import UnsupportedOperationError
 from tapstore.types import (
     CREATE,
     Capabilities,
@@ -110,7 +111,25 @@ class Store(ABC):
         process' monotonic clock.  Hosts that share a store and differ in their clocks agree here.
         """
 
-    def close(self) -> None:
+    def local_path(self, key: str) -> str:
+        """Return the path of the object's file, for programs that need one; it need not exist.
+
+        Raises `UnsupportedOperationError` where `capabilities.files` is false.
+        """
+        raise UnsupportedOperationError(
+            f"{self.url} lacks the capability 'files': copy {key!r} to a file of your own"
+        )
+
+    def sweep(self, older_than_seconds: float, *, dry_run: bool = False) -> tuple[str, ...]:
+        """Remove what writes that never ended left behind; return the names, sorted.
+
+        Old is judged in the store's clock.  With `dry_run` nothing is removed.  Places where an
+        unfinished write leaves nothing return an empty tuple.
+        """
+        del older_than_seconds, dry_run
+        return ()
+
+    def close(self) -> None:  # noqa: B027 - optional
         """Release connections and the like.  Safe to repeat; the store is unusable afterwards."""
 
     def __enter__(self) -> Store:
@@ -167,7 +186,7 @@ class LockService(ABC):
         `NotFoundError` if nobody holds the lease.
         """
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - optional
         """Release connections and the like.  Safe to repeat."""
 
 

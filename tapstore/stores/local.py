@@ -155,18 +155,13 @@ class LocalStore(Store):
         return self._offset + self._clock.monotonic()
 
     def local_path(self, key: str) -> str:
-        """Return the path of the file, for programs that need one.  It need not exist."""
         path = self._confinement.plan(check_key(key))
         if os.path.islink(path):
             self._confinement.follow(key)
         return path
 
     def sweep(self, older_than_seconds: float, *, dry_run: bool = False) -> tuple[str, ...]:
-        """Remove the temporary files of writes that never ended; return their paths.
-
-        Old is what is older than a file written just now, so hosts may differ in their clocks.
-        A writer that slept for longer writes its file again.
-        """
+        # A writer that slept for longer than that finds its file gone and writes it again.
         limit = self._probe() - older_than_seconds
         swept = []
         for name, status in self._listed("", walk.unfinished(self.root)):
@@ -174,7 +169,7 @@ class LocalStore(Store):
                 if not dry_run:
                     _discard(f"{self.root}/{name}")
                 swept.append(name)
-        return tuple(swept)
+        return tuple(sorted(swept))
 
     def _check_write(self, key: str, mode: PutMode | Update) -> None:
         check_key(key)
