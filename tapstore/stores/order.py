@@ -1,0 +1,71 @@
+"""Listings of places that have folders, in the order of whole keys.  Pure, given the folders.
+
+Left out are names that are no keys (also those of unfinished writes) and folders without
+objects.  An object `a` beside a folder `a/` is allowed: object stores have that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+from tapstore.keys import is_key
+from tapstore.types import ObjectInfo
+
+E = TypeVar("E")
+
+
+class Listing(Generic[E]):
+    """How to look into a place.
+
+    `entries(folder)` gives the names directly in a folder (`""` or ending in `/`), in any order,
+    those of folders ending in `/`; nothing if it is not there.  `describe(key, entry)` gives what
+    is known of the object, or None if it is to be left out.
+    """
+
+    def __init__(
+        self,
+        entries: Callable[[str], Iterable[tuple[str, E]]],
+        describe: Callable[[str, E], ObjectInfo | None],
+    ) -> None:
+        self._entries = entries
+        self._describe = describe
+
+    def objects(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix` and sorts after `start_after`."""
+        folder, slash, beginning = prefix.rpartition("/")
+        yield from self._objects(folder + slash, beginning, start_after)
+
+    def children(self, folder: str) -> Iterator[str]:
+        """Yield the names directly in `folder`, sorted; those of folders end in `/`."""
+        for name, entry in self._sorted(folder, "", ""):
+            key = folder + name
+            if name.endswith("/"):
+                if next(self._objects(key, "", ""), None) is not None:
+                    yield name
+            elif self._describe(key, entry) is not None:
+                yield name
+
+    def _objects(self, folder: str, beginning: str, start_after: str) -> Iterator[ObjectInfo]:
+        for name, entry in self._sorted(folder, beginning, start_after):
+            if name.endswith("/"):
+                yield from self._objects(folder + name, "", start_after)
+            else:
+                info = self._describe(folder + name, entry)
+                if info is not None:
+                    yield info
+
+    def _sorted(self, folder: str, beginning: str, start_after: str) -> list[tuple[str, E]]:
+        found = []
+        for name, entry in self._entries(folder):
+            key = folder + name
+            # The keys in a folder are all on one side of start_after, unless that lies in it too.
+            if (
+                name.startswith(beginning)
+                and (key > start_after or (start_after.startswith(key) and name.endswith("/")))
+                and is_key(key.removesuffix("/"))
+            ):
+                found.append((name, entry))
+        # The slash is part of the order: `a.b` sorts before `a/b`, although `a` before `a.b`.
+        found.sort(key=lambda pair: pair[0])
+        return found
