@@ -1,1 +1,80 @@
-"""tapstore: shared state for agents that have nothing in common but a place to put files."""
+"""tapstore: shared state for agents that have nothing in common but a place to put files.
+
+The public names; everything else is an implementation detail.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tapstore.errors import (
+    AlreadyClaimedError,
+    AlreadyExistsError,
+    ArtifactNotFoundError,
+    BackendNotInstalledError,
+    ChecksumError,
+    ClaimLostError,
+    ConflictError,
+    FormatError,
+    InvalidKeyError,
+    LeaseLostError,
+    LeaseUnavailableError,
+    NotAllowedError,
+    NotFoundError,
+    OutcomeUnknownError,
+    SessionNotFoundError,
+    StoreError,
+    TapstoreError,
+    UnsupportedOperationError,
+    WaitTimeoutError,
+)
+
+if TYPE_CHECKING:
+    from tapstore.sessions.claim import Claim
+    from tapstore.sessions.session import Session, create, open
+
+__version__ = "0.1.0"
+
+# Imported when first used: who only catches errors, or prints `--version`, need not wait.
+_LAZY = {
+    "Claim": "tapstore.sessions.claim",
+    "Session": "tapstore.sessions.session",
+    "create": "tapstore.sessions.session",
+    "open": "tapstore.sessions.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tapstore' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_LAZY[name]), name)
+    return value
+
+
+__all__ = [
+    "AlreadyClaimedError",
+    "AlreadyExistsError",
+    "ArtifactNotFoundError",
+    "BackendNotInstalledError",
+    "ChecksumError",
+    "Claim",
+    "ClaimLostError",
+    "ConflictError",
+    "FormatError",
+    "InvalidKeyError",
+    "LeaseLostError",
+    "LeaseUnavailableError",
+    "NotAllowedError",
+    "NotFoundError",
+    "OutcomeUnknownError",
+    "Session",
+    "SessionNotFoundError",
+    "StoreError",
+    "TapstoreError",
+    "UnsupportedOperationError",
+    "WaitTimeoutError",
+    "create",
+    "open",
+]

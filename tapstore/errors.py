@@ -1,16 +1,16 @@
 """Every error that tapstore raises, grouped by what the caller should do next.
 
-| group | what to do | errors |
-|---|---|---|
-| refresh and retry | read again, decide again | `ConflictError`, `AlreadyExistsError` |
-| wait | somebody else is at it | `LeaseUnavailableError`, `AlreadyClaimedError`, `WaitTimeoutError` |
-| stop | what you held is no longer yours | `LeaseLostError`, `ClaimLostError` |
-| fix the call | the call can never succeed as it is | `InvalidKeyError`, `NotAllowedError`, `UnsupportedOperationError` |
-| look for it | it is not there | `NotFoundError` and its subclasses |
-| look at the data | what is stored is not what it should be | `FormatError`, `ChecksumError` |
-| find out | it may or may not have happened | `OutcomeUnknownError` |
-| look at the place | the disk, mount or server said no | `StoreError` |
-| install | a package is missing | `BackendNotInstalledError` |
+- refresh and retry, read again and decide again: `ConflictError`, `AlreadyExistsError`
+- wait, somebody else is at it: `LeaseUnavailableError`, `AlreadyClaimedError`,
+  `WaitTimeoutError`
+- stop, what you held is no longer yours: `LeaseLostError`, `ClaimLostError`
+- fix the call, it can never succeed as it is: `InvalidKeyError`, `NotAllowedError`,
+  `UnsupportedOperationError`
+- it is not there: `NotFoundError` and its subclasses
+- look at the data, what is stored is not what it should be: `FormatError`, `ChecksumError`
+- find out, it may or may not have happened: `OutcomeUnknownError`
+- look at the place, the disk, mount or server said no: `StoreError`
+- install a package: `BackendNotInstalledError`
 
 Each also subclasses the builtin that a Python user would catch.  Messages say what, which
 key, who, and what to do next; they never hold credentials (URLs go through `keys.mask_url`).

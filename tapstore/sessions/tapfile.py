@@ -14,7 +14,8 @@ import msgspec
 
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.model import Artifact
-from tapstore.errors import FormatError
+from tapstore.errors import FormatError, NotAllowedError
+from tapstore.keys import check_name
 
 VERSION = "1.0"
 """The version of the Tapfile format that new sessions get."""
@@ -25,7 +26,7 @@ PENDING, WORKING, COMPLETED, FAILED = "pending", "working", "completed", "failed
 STATUSES = (PENDING, WORKING, COMPLETED, FAILED)
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Who works on a participant's slot.  Everything aimed at a claim names its `id`."""
 
     id: str
@@ -72,7 +73,7 @@ class Participant(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     """Why it failed, was released, reset or reopened."""
 
-    claim: Claim | None = None
+    claim: Grant | None = None
     extra: Mapping[str, Any] = {}
 
     @property
@@ -135,6 +136,16 @@ class Tapfile(msgspec.Struct, frozen=True, kw_only=True):
             ),
         )
 
+    def with_phase(self, phase: str) -> Tapfile:
+        """The same state in another phase; raises `NotAllowedError` if that is not declared."""
+        check_name(phase, "phase")
+        if self.phases and phase not in self.phases:
+            raise NotAllowedError(
+                f"session {self.session_id} has no phase {phase!r}; its phases are, in order: "
+                f"{', '.join(self.phases)}"
+            )
+        return msgspec.structs.replace(self, current_phase=phase)
+
 
 _PARTICIPANT_FIELDS = frozenset(
     ("role", "agent_id", "status", "last_activity", "heartbeat", "attempt", "round", "reason",
@@ -183,7 +194,7 @@ def _participants(entries: Any) -> Iterator[Participant]:
             attempt=entry.get("attempt") or 0,
             round=entry.get("round") or 1,
             reason=entry.get("reason") or "",
-            claim=None if claim is None else msgspec.convert(claim, Claim),
+            claim=None if claim is None else msgspec.convert(claim, Grant),
             extra={key: value for key, value in entry.items() if key not in _PARTICIPANT_FIELDS},
         )
 

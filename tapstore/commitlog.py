@@ -1,0 +1,297 @@
+"""A compare-and-set document built from exclusive creation: the log is the commit.
+
+Of any number of writers that read revision n, exactly one commits n+1, however long any of them
+was paused; what was acknowledged stays.  It needs nothing from the place but `put(CREATE)`: no
+listing, no clock and no rename decide anything.
+
+It does not say what a document means, and it does not queue contenders: a loser gets
+`ConflictError`, reads again and decides again.
+
+Two kinds of objects below the prefix:
+
+- `revisions/<n>-<write_id>`: contents.  The name is unique, so a loser's content hurts nobody.
+- `log/<thousand>/<n>`: records, created exclusively and never deleted.  Creating the record *is*
+  the commit.  A name that were deleted could be created again by somebody who was paused in
+  between; hence records are permanent, and only contents are collected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from tapstore.abc import Store
+from tapstore.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    FormatError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+)
+from tapstore.types import CREATE
+
+RECORDS_PER_FOLDER = 1000
+_DIGITS = 12
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One commit.  `entry` is what the layer above says about it."""
+
+    n: int
+    write_id: str
+    """Random, drawn per attempt: tells our own record from another's after a lost reply."""
+
+    content: str
+    """sha256 of the content, hex."""
+
+    size: int
+    """Bytes of the content."""
+
+    parent: str = ""
+    """sha256 of the bytes of record n-1, hex; empty for the first: the chain for `verify`."""
+
+    entry: Mapping[str, Any] = {}
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A revision that is committed: what a writer must have read to commit the next one."""
+
+    record: Record
+    digest: str
+    """sha256 of the record's bytes, hex."""
+
+    @property
+    def n(self) -> int:
+        return self.record.n
+
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Record).decode
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class CommitLog:
+    """The history of one document below `prefix` of a store.
+
+    Safe to use from several threads; keeps no state but the store and its configuration.
+    """
+
+    def __init__(self, store: Store, prefix: str, *, keep: int = 64) -> None:
+        """`keep`: how many of the newest contents are kept; any value >= 1 is safe."""
+        if keep < 1:
+            raise ValueError("keep must be at least 1: the newest content is the state")
+        self._store = store
+        self._prefix = prefix
+        self._keep = keep
+        self._collected_through = 0
+
+    def _record_key(self, n: int) -> str:
+        return f"{self._prefix}/log/{n // RECORDS_PER_FOLDER:09d}/{n:0{_DIGITS}d}"
+
+    def _content_key(self, n: int, write_id: str) -> str:
+        return f"{self._prefix}/revisions/{n:0{_DIGITS}d}-{write_id}"
+
+    # Reading
+
+    def at(self, n: int) -> Head | None:
+        """The commit number n, or None if there is none yet.  Raises `FormatError` if damaged."""
+        try:
+            data = self._store.get(self._record_key(n)).data
+        except NotFoundError:
+            return None
+        return self._parse(n, data)
+
+    def _parse(self, n: int, data: bytes) -> Head:
+        try:
+            record = _decode(data)
+        except msgspec.DecodeError as exc:
+            raise FormatError(
+                f"{self._store.url}: {self._record_key(n)} is damaged ({exc}); "
+                "run `tapstore validate`, and restore this file from a backup"
+            ) from exc
+        if record.n != n:
+            raise FormatError(
+                f"{self._store.url}: {self._record_key(n)} says that it is commit {record.n}; "
+                "it was copied or renamed by hand, restore it from a backup"
+            )
+        return Head(record, sha256(data))
+
+    def head(self, known: Head | None = None, *, hint: int = 0) -> Head | None:
+        """The newest commit, or None if there is none at all.
+
+        Probes forward from `known`, one request when nothing changed.  Without it, starts from
+        `hint` (a number that somebody says exists) or from a listing.  Both are only hints: what
+        decides is that record n exists and record n+1 does not.
+        """
+        at = known or self._start(hint)
+        if at is None:
+            return None
+        while (following := self.at(at.n + 1)) is not None:
+            at = following
+        return at
+
+    def _start(self, hint: int) -> Head | None:
+        if hint > 0 and (found := self.at(hint)) is not None:
+            return found
+        # A listing may lag (on NFS v3 one came back empty while others wrote), so what it does
+        # not show proves nothing: the first record is always there to begin from.
+        for number in self._listed():
+            if (found := self.at(number)) is not None:
+                return found
+        return self.at(1)
+
+    def _listed(self) -> Iterator[int]:
+        folders = [name for name in self._store.children(f"{self._prefix}/log/") if name[-1] == "/"]
+        for folder in sorted(folders, reverse=True):
+            names = self._store.children(f"{self._prefix}/log/{folder}")
+            yield from sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+    def content(self, head: Head) -> bytes | None:
+        """The bytes of a revision, or None if they were collected (there is a higher one).
+
+        Raises `FormatError` if they do not match the hash in the record.
+        """
+        record = head.record
+        key = self._content_key(record.n, record.write_id)
+        try:
+            data = self._store.get(key).data
+        except NotFoundError:
+            return None
+        if len(data) != record.size or sha256(data) != record.content:
+            raise FormatError(
+                f"{self._store.url}: {key} does not match the hash in its log record; "
+                "it was changed outside tapstore, restore it from a backup"
+            )
+        return data
+
+    def read(self, known: Head | None = None, *, hint: int = 0) -> tuple[Head, bytes] | None:
+        """The newest commit and its content, or None if there is no commit at all."""
+        head = self.head(known, hint=hint)
+        while head is not None:
+            data = self.content(head)
+            if data is not None:
+                return head, data
+            # Collected: with keep >= 1 that happens only below a newer head.
+            newer = self.head(head)
+            if newer is None or newer.n == head.n:
+                raise FormatError(
+                    f"{self._store.url}: the content of revision {head.n}, the newest one, is "
+                    f"missing below {self._prefix}/revisions; restore it from a backup"
+                )
+            head = newer
+        return None
+
+    def records(self, *, after: int = 0) -> Iterator[Head]:
+        """Every commit from `after` + 1 on, in order, without holes."""
+        n = after + 1
+        while (head := self.at(n)) is not None:
+            yield head
+            n += 1
+
+    # Writing
+
+    def commit(
+        self, parent: Head | None, write_id: str, content: bytes, entry: Mapping[str, Any]
+    ) -> Head:
+        """Commit the revision after `parent` (None: the first); return it as the new head.
+
+        Raises `ConflictError` if somebody else committed that number: nothing of ours is left.
+        Raises `OutcomeUnknownError` if the place never said and looking could not tell; the same
+        call with the same `write_id` and bytes may then be repeated, and tells.
+        """
+        n = 1 if parent is None else parent.n + 1
+        content_key = self._content_key(n, write_id)
+        try:
+            self._store.put(content_key, content, CREATE)
+        except AlreadyExistsError:
+            # Only a repeat of this very call has this name; the record below tells its outcome.
+            pass
+        record = Record(
+            n=n,
+            write_id=write_id,
+            content=sha256(content),
+            size=len(content),
+            parent="" if parent is None else parent.digest,
+            entry=entry,
+        )
+        data = _encode(record)
+        head = Head(record, sha256(data))
+        try:
+            self._store.put(self._record_key(n), data, CREATE)
+        except AlreadyExistsError as exc:
+            found = self.at(n)
+            if found is not None and found.record.write_id == write_id:
+                return found
+            self._discard(content_key)
+            raise ConflictError(
+                f"{self._store.url}: revision {n} was committed by somebody else"
+            ) from exc
+        except (OutcomeUnknownError, StoreError) as exc:
+            found = self.at(n)
+            if found is None and isinstance(exc, StoreError):
+                self._discard(content_key)
+                raise
+            if found is None:
+                # The content must stay: the record may still arrive.
+                raise
+            if found.record.write_id != write_id:
+                self._discard(content_key)
+                raise ConflictError(
+                    f"{self._store.url}: revision {n} was committed by somebody else"
+                ) from exc
+            if isinstance(exc, StoreError):
+                raise OutcomeUnknownError(
+                    f"{self._store.url}: revision {n} is visible, but the place failed while making "
+                    f"it durable ({exc}); it may not survive a power loss"
+                ) from exc
+            return found
+        return head
+
+    def _discard(self, content_key: str) -> None:
+        # Nothing refers to it; if it can't be removed now, `strays` finds it later.
+        with suppress(StoreError):
+            self._store.delete(content_key)
+
+    # Collecting
+
+    def collect(self, head: Head) -> None:
+        """Remove contents that are at or below head - keep, now and then.
+
+        Amortised over commits; whoever calls it may die anywhere, the next one goes on.
+        """
+        through = head.n - self._keep
+        if through - self._collected_through < max(1, self._keep // 2):
+            return
+        for info in self._store.list(f"{self._prefix}/revisions/"):
+            number = info.key.rpartition("/")[2].partition("-")[0]
+            if not number.isdecimal():
+                continue
+            if int(number) > through:
+                break
+            self._store.delete(info.key)
+        self._collected_through = through
+
+    def strays(self, head: Head) -> Iterator[str]:
+        """Keys of contents that lost (their writer died before it could remove them).
+
+        A content above the head may belong to a commit that is under way; the caller judges its
+        age.  Contents of kept commits are never named.
+        """
+        for info in self._store.list(f"{self._prefix}/revisions/"):
+            number, _, write_id = info.key.rpartition("/")[2].partition("-")
+            if not number.isdecimal():
+                continue
+            if int(number) > head.n:
+                yield info.key
+                continue
+            at = self.at(int(number))
+            if at is None or at.record.write_id != write_id:
+                yield info.key

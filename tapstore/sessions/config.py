@@ -1,0 +1,128 @@
+"""What a session was created with: `.tap/session`, written once, exclusively.
+
+Creating this file is what creates the session.  It names the *incarnation*, drawn at creation,
+under which everything that must not be mixed with a deleted session of the same name lies.  It
+never holds credentials.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Literal
+
+import msgspec
+
+from tapstore.abc import Store
+from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError, SessionNotFoundError
+from tapstore.types import CREATE
+
+SESSION_KEY = ".tap/session"
+TAPFILE_KEY = ".tap/Tapfile"
+SESSION_LOG_KEY = ".tap/session.log"
+SCHEMA_KEY = ".tap/schema.json"
+TAPFILE_LOCK_KEY = ".tap/locks/tapfile.lock"
+LOCKS_PREFIX = ".tap/locks"
+HEARTBEATS_PREFIX = ".tap/heartbeats"
+SIGNALS_PREFIX = ".tap/signals"
+CONFLICTS_PREFIX = ".tap/conflicts"
+
+FORMAT = 1
+"""Version of the layout below `.tap/`; docs/spec/layout.md."""
+
+TapfileFormat = Literal["yaml", "json"]
+
+
+class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that all who open the session must agree on."""
+
+    session_id: str
+    incarnation: str
+    format: int = FORMAT
+    created_at: str = ""
+    tapfile_format: TapfileFormat = "yaml"
+    locks: str = "o_excl"
+    """Lock service for named leases."""
+
+    foreign: bool = True
+    """Programs that edit the Tapfile themselves take part, under `tapfile.lock`."""
+
+    keep_revisions: int = 64
+    """How many of the newest contents are kept."""
+
+    claim_ttl_seconds: float = 60
+    """A claim without a heartbeat for this long is stale."""
+
+    max_attempts: int = 3
+    """After so many stale claims in a round the watchdog fails the slot; 0: never."""
+
+    notify_consumers: bool = True
+    """`complete` drops a signal file into the inbox of each consumer."""
+
+    tapfile_lock_wait_seconds: float = 2
+    """How long a commit waits for `tapfile.lock` before it goes on without publishing."""
+
+    foreign_lock_stale_seconds: float = 0
+    """Remove a `tapfile.lock` of another program after so long; 0: a person decides."""
+
+    has_schema: bool = False
+    """`.tap/schema.json` is checked in each commit."""
+
+    @property
+    def prefix(self) -> str:
+        """Where the log and the revisions lie."""
+        return f".tap/{self.incarnation}"
+
+
+def new_id() -> str:
+    """64 random bits, hex: ids of operations, writes and instances; unique enough in a session."""
+    return secrets.token_hex(8)
+
+
+def load(store: Store) -> SessionConfig:
+    """The session at this place.  Raises `SessionNotFoundError` or `FormatError`."""
+    return parse(store, raw(store))
+
+
+def raw(store: Store) -> bytes:
+    """The bytes of `.tap/session`; raises `SessionNotFoundError`."""
+    try:
+        return store.get(SESSION_KEY).data
+    except NotFoundError as exc:
+        raise SessionNotFoundError(
+            f"no session at {store.url}; `tapstore init -w {store.url} --role ROLE …` makes one"
+        ) from exc
+
+
+def parse(store: Store, data: bytes) -> SessionConfig:
+    try:
+        config = msgspec.json.decode(data, type=SessionConfig)
+    except msgspec.DecodeError as exc:
+        raise FormatError(f"{store.url}: {SESSION_KEY} is damaged: {exc}") from exc
+    if config.format > FORMAT:
+        raise FormatError(
+            f"{store.url}: the session has layout version {config.format}, this tapstore knows "
+            f"{FORMAT}; upgrade: pip install -U tapstore"
+        )
+    if not config.incarnation.isalnum():
+        raise FormatError(f"{store.url}: {SESSION_KEY}: incarnation is not letters and digits")
+    return config
+
+
+def create(store: Store, config: SessionConfig) -> bytes:
+    """Make the session exist; everything that it names must be there already.
+
+    Returns the bytes written.  Raises `AlreadyExistsError` if there is a session.
+    """
+    data = msgspec.json.format(msgspec.json.encode(config), indent=2)
+    try:
+        store.put(SESSION_KEY, data, CREATE)
+    except AlreadyExistsError as exc:
+        if store.get(SESSION_KEY).data != data:  # else: our own write whose reply was lost
+            raise AlreadyExistsError(
+                f"there is a session at {store.url} already; open it, or choose another URL"
+            ) from exc
+    return data
+
+
+def as_dict(config: SessionConfig) -> dict[str, Any]:
+    return dict(msgspec.to_builtins(config))

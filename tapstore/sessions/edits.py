@@ -1,0 +1,349 @@
+"""Edits of the document: what changed between two of them, and whether it may.  Pure.
+
+Programs that know nothing of tapstore change the Tapfile by rewriting it.  `diff` finds what
+such an edit changed against the revision that was edited; `apply_changes` applies that to the
+newest state, under the same rules as every other operation, all of it or nothing.
+
+A change that the newest state has in another way by now is a conflict and is refused, except
+where both can stand: items appended to a list, and the later of two times.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
+
+from tapstore.artifacts import model as artifact_model
+from tapstore.errors import NotAllowedError
+from tapstore.sessions import tapfile as model
+from tapstore.sessions.tapfile import (
+    COMPLETED,
+    FAILED,
+    PENDING,
+    WORKING,
+    Grant,
+    Participant,
+    Tapfile,
+)
+
+_OWN_ENTRY_FIELDS = frozenset(("claim", "attempt", "round"))
+_TIME_FIELDS = frozenset(("last_activity", "heartbeat"))
+
+
+class Change(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One difference between two documents.
+
+    `path` addresses entries by what they are: `("participants", "reviewer#2", "status")`,
+    `("artifacts", phase, name)`, `("anything", "else")`.
+    """
+
+    path: tuple[str, ...]
+    old: Any | UnsetType = UNSET
+    new: Any | UnsetType = UNSET
+    """Not set: removed."""
+
+    append: tuple[Any, ...] = ()
+    """Items added at the end of a list; then `old` and `new` are not set."""
+
+    claim: str = ""
+    """Of a participant: the claim that the edited revision showed."""
+
+    @property
+    def place(self) -> str:
+        return ".".join(self.path)
+
+
+# Finding what changed
+
+
+def diff(base: Mapping[str, Any], edited: Mapping[str, Any]) -> tuple[Change, ...]:
+    """What `edited` changes, compared with `base`.  The order of entries and keys is no change."""
+    changes: list[Change] = []
+    rest_base, rest_edited = dict(base), dict(edited)
+    for doc in (rest_base, rest_edited):
+        doc.pop("tapstore", None)
+    changes += _participant_changes(
+        rest_base.pop("participants", None) or [], rest_edited.pop("participants", None) or []
+    )
+    changes += _artifact_changes(
+        rest_base.pop("artifacts", None) or [], rest_edited.pop("artifacts", None) or []
+    )
+    changes += _value_changes((), rest_base, rest_edited)
+    return tuple(changes)
+
+
+def _labelled(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    seen: dict[str, int] = {}
+    labelled = {}
+    for entry in entries:
+        role = entry["role"]
+        seen[role] = seen.get(role, 0) + 1
+        labelled[role if seen[role] == 1 else f"{role}#{seen[role]}"] = entry
+    return labelled
+
+
+def _participant_changes(
+    base: Sequence[Mapping[str, Any]], edited: Sequence[Mapping[str, Any]]
+) -> Iterator[Change]:
+    old_entries, new_entries = _labelled(base), _labelled(edited)
+    for label in old_entries.keys() - new_entries.keys():
+        yield Change(("participants", label), old=old_entries[label])
+    for label, entry in new_entries.items():
+        before = old_entries.get(label)
+        if before is None:
+            yield Change(("participants", label), new=entry)
+            continue
+        if before == entry:
+            continue
+        claim = (before.get("claim") or {}).get("id", "")
+        for field in {**before, **entry}:
+            old, new = before.get(field), entry.get(field)
+            # A program that rebuilds the entries from fields it knows drops ours: no edit.
+            if old != new and not (field in _OWN_ENTRY_FIELDS and new is None):
+                yield Change(("participants", label, field), old=old, new=new, claim=claim)
+
+
+def _artifact_changes(
+    base: Sequence[Mapping[str, Any]], edited: Sequence[Mapping[str, Any]]
+) -> Iterator[Change]:
+    def keyed(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+        artifacts = map(artifact_model.from_doc, entries)
+        return {a.identity: artifact_model.to_doc(a) for a in artifacts}
+
+    old_entries, new_entries = keyed(base), keyed(edited)
+    for identity in old_entries.keys() - new_entries.keys():
+        yield Change(("artifacts", *identity), old=old_entries[identity])
+    for identity, entry in new_entries.items():
+        before = old_entries.get(identity, UNSET)
+        if before != entry:
+            yield Change(("artifacts", *identity), old=before, new=entry)
+
+
+def _value_changes(
+    path: tuple[str, ...], base: Mapping[str, Any], edited: Mapping[str, Any]
+) -> Iterator[Change]:
+    for key in base.keys() - edited.keys():
+        yield Change((*path, key), old=base[key])
+    for key, new in edited.items():
+        old = base.get(key, UNSET)
+        if old is UNSET:
+            yield Change((*path, key), new=new)
+        elif old != new:
+            yield from _value_change((*path, key), old, new)
+
+
+def _value_change(path: tuple[str, ...], old: Any, new: Any) -> Iterator[Change]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        yield from _value_changes(path, old, new)
+    elif isinstance(old, list) and isinstance(new, list) and old and new[: len(old)] == old:
+        yield Change(path, append=tuple(new[len(old) :]))
+    else:
+        yield Change(path, old=old, new=new)
+
+
+# Applying it
+
+
+def apply_changes(
+    state: Tapfile, changes: Sequence[Change], *, base: int, claim_id: str, at: str, rev: int
+) -> Tapfile:
+    """The state with all changes made, or `NotAllowedError` naming the first that may not be.
+
+    `base` is the revision that was edited; an edit that goes to work holds the claim `claim_id`.
+    """
+    before = state
+    by_participant: dict[str, dict[str, Change]] = {}
+    doc = copy.deepcopy(model.to_doc(state))
+    for change in changes:
+        kind = change.path[0]
+        if kind == "participants" and len(change.path) == 3:
+            by_participant.setdefault(change.path[1], {})[change.path[2]] = change
+        elif kind == "participants":
+            _add_participant(doc, change)
+        elif kind == "artifacts":
+            _change_artifact(doc, change, base)
+        elif kind in ("session_id", "version", "tapstore"):
+            raise NotAllowedError(f"{change.place} of a session never changes; the edit of "
+                                  f"revision {base} was not applied")  # fmt: skip
+        else:
+            _change_value(doc, change, base)
+    state = model.from_doc(doc)
+    if state.current_phase != before.current_phase or state.phases != before.phases:
+        state = state.with_phase(state.current_phase)
+    for label, fields in by_participant.items():
+        state = _change_participant(
+            state, label, fields, base=base, claim_id=claim_id, at=at, rev=rev
+        )
+        _check_producers(before, state, label)
+    return _grant_new_workers(before, state, claim_id=claim_id, at=at, rev=rev)
+
+
+def _conflict(change: Change, base: int, head: Any) -> NotAllowedError:
+    return NotAllowedError(
+        f"{change.place} was changed by an edit of revision {base} from {_short(change.old)} to "
+        f"{_short(change.new)}, but it is {_short(head)} by now"
+    )
+
+
+def _short(value: Any) -> str:
+    text = "(absent)" if value is UNSET else repr(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _change_value(doc: dict[str, Any], change: Change, base: int) -> None:
+    *parents, key = change.path
+    parent = doc
+    for step in parents:
+        inner = parent.setdefault(step, {})
+        if not isinstance(inner, dict):
+            raise _conflict(change, base, inner)
+        parent = inner
+    head = parent.get(key, UNSET)
+    if change.append:
+        if not isinstance(head, list):
+            raise _conflict(change, base, head)
+        head.extend(change.append)
+    elif head == change.new or (head is UNSET and change.new is UNSET):
+        return
+    elif head != change.old:
+        raise _conflict(change, base, head)
+    elif change.new is UNSET:
+        del parent[key]
+    else:
+        parent[key] = change.new
+
+
+def _change_artifact(doc: dict[str, Any], change: Change, base: int) -> None:
+    if change.new is UNSET:
+        raise NotAllowedError(
+            f"artifact {'/'.join(change.path[1:])} disappeared in an edit of revision {base}; "
+            "an edit can't remove artifacts"
+        )
+    entries: list[dict[str, Any]] = doc["artifacts"]
+    for number, entry in enumerate(entries):
+        artifact = artifact_model.from_doc(entry)
+        if artifact.identity == change.path[1:]:
+            head = artifact_model.to_doc(artifact)
+            if head == change.new:
+                return
+            if head != change.old:
+                raise _conflict(change, base, head)
+            entries[number] = change.new
+            return
+    if change.old is not UNSET:
+        raise _conflict(change, base, UNSET)
+    entries.append(change.new)
+
+
+def _add_participant(doc: dict[str, Any], change: Change) -> None:
+    label = change.path[1]
+    if change.new is UNSET:
+        raise NotAllowedError(f"participant {label} disappeared; an edit can't remove participants")
+    if change.new.get("status", PENDING) not in (PENDING, WORKING) or "claim" in change.new:
+        raise NotAllowedError(f"participant {label} was added; a new one is pending or working")
+    doc["participants"].append(change.new)
+
+
+def _change_participant(
+    state: Tapfile, label: str, fields: dict[str, Change], *, base: int, claim_id: str, at: str,
+    rev: int,
+) -> Tapfile:  # fmt: skip
+    head = next((p for p in state.participants if p.label == label), None)
+    if head is None:
+        raise NotAllowedError(f"participant {label} of revision {base} is not there any more")
+    for own in fields.keys() & _OWN_ENTRY_FIELDS:
+        raise NotAllowedError(f"participants.{label}.{own} is kept by tapstore; it can't be edited")
+    held = "" if head.claim is None else head.claim.id
+    status = fields.pop("status", None)
+    agent = fields.pop("agent_id", None)
+    times = {name: fields.pop(name) for name in _TIME_FIELDS & fields.keys()}
+    if times and status is None and head.claim is not None and head.claim.external:
+        head = replace(head, claim=replace(head.claim, renewed=True))
+    for name, change in times.items():
+        latest = max(getattr(head, name) or "", change.new or "")
+        head = replace(head, **{name: latest or None})
+    if status is not None:
+        if status.old != head.status or status.claim != held:
+            raise _conflict(status, base, head.status)
+        head = _move(head, str(status.new), agent, claim_id=claim_id, at=at, rev=rev)
+    elif agent is not None:
+        if head.status == WORKING or agent.old != head.agent_id:
+            raise _conflict(agent, base, head.agent_id)
+        head = replace(head, agent_id=agent.new or "")
+    entry: dict[str, Any] = {"reason": head.reason, **head.extra}
+    entry = copy.deepcopy(entry)
+    for change in fields.values():
+        local = replace(change, path=change.path[2:])
+        _change_value(entry, local if change.old is not None else replace(local, old=UNSET), base)
+    reason = entry.pop("reason", "") or ""
+    return state.with_participant(replace(head, reason=reason, extra=entry))
+
+
+def _move(
+    head: Participant, status: str, agent: Change | None, *, claim_id: str, at: str, rev: int
+) -> Participant:
+    """One participant after an edit of its status (and of its agent id in the same breath)."""
+    agent_id = head.agent_id if agent is None else agent.new or ""
+    where = f"{head.label} can't go from {head.status} to {status} by an edit"
+    if head.status == PENDING:
+        # A program that keeps the lock while it works shows only the end of it: pending to
+        # completed.  One whose claim was taken back meanwhile leaves the agent id empty.
+        if not agent_id:
+            raise NotAllowedError(
+                f"{where}: nobody holds it (an agent_id is missing); if its claim was reset "
+                "meanwhile, claim it again"
+            )
+        grant = None
+        if status == WORKING:
+            grant = Grant(id=f"{claim_id}.{head.label}", fence=rev, since=at, external=True)
+        return replace(
+            head, status=status, agent_id=agent_id, attempt=head.attempt + 1, reason="", claim=grant
+        )
+    if head.status == WORKING:
+        if head.claim is not None and not head.claim.external:
+            raise NotAllowedError(
+                f"{where}: it is held by {head.agent_id} under a claim of tapstore (token "
+                f"{head.claim.fence}); only that claim or `tapstore reset {head.label}` ends it"
+            )
+        if agent is not None and agent_id not in ("", head.agent_id):
+            raise NotAllowedError(f"{where} for another agent: it is held by {head.agent_id}")
+        freed = status == PENDING
+        return replace(head, status=status, agent_id="" if freed else agent_id, claim=None)
+    if status != PENDING:
+        raise NotAllowedError(f"{where}; set it to pending first, or `tapstore reopen`")
+    reopened = "" if agent is None else agent_id
+    return replace(head, status=PENDING, agent_id=reopened, attempt=0, round=head.round + 1)
+
+
+def _check_producers(before: Tapfile, after: Tapfile, label: str) -> None:
+    """Refuse a completion that brings only artifacts of somebody else.
+
+    A program whose claim was reset, and whose role another one took since, would else end the
+    other's work: it looks at the role only.  What it registers gives it away.
+    """
+    old = next((p for p in before.participants if p.label == label), None)
+    new = next(p for p in after.participants if p.label == label)
+    if old is None or old.status != WORKING or new.status not in (COMPLETED, FAILED):
+        return
+    added = {a.producer for a in after.artifacts if a not in before.artifacts} - {""}
+    if added and old.agent_id and old.agent_id not in added:
+        raise NotAllowedError(
+            f"{label} is held by {old.agent_id}, but the edit that ends it registers artifacts of "
+            f"{', '.join(sorted(added))}"
+        )
+
+
+def _grant_new_workers(
+    before: Tapfile, state: Tapfile, *, claim_id: str, at: str, rev: int
+) -> Tapfile:
+    known = {p.label for p in before.participants}
+    for p in state.participants:
+        if p.label not in known and p.status == WORKING:
+            grant = Grant(id=f"{claim_id}.{p.label}", fence=rev, since=at, external=True)
+            state = state.with_participant(replace(p, attempt=1, claim=grant))
+    return state

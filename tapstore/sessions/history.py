@@ -1,0 +1,179 @@
+"""What happened in a session: the entries of its log, checked and made readable.
+
+The log is the truth of history (`commitlog`); this is how its records are filled and shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from tapstore.clock import format_time_ms
+from tapstore.commitlog import CommitLog, Head
+from tapstore.errors import FormatError
+from tapstore.sessions import effects
+from tapstore.sessions.operations import AnyOperation, Operation
+from tapstore.sessions.tapfile import Tapfile
+
+
+class Move(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A participant that changed its status."""
+
+    participant: str
+    old: str
+    new: str
+    agent: str = ""
+    claim: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one commit says about itself."""
+
+    at: str
+    """Time in the store's clock, never before that of the revision it follows."""
+
+    by: str = ""
+    """Agent id, or whatever names the person or program."""
+
+    reason: str = ""
+    operations: tuple[AnyOperation, ...] = ()
+    moves: tuple[Move, ...] = ()
+    phase: tuple[str, str] | None = None
+    """Old and new phase, if it changed."""
+
+    effects: tuple[Any, ...] = ()
+    """See `effects`: enough to make this revision of the one before."""
+
+
+class LogEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the log, as people and programs see it (`tapstore log --json`)."""
+
+    rev: int
+    write_id: str
+    at: str
+    by: str = ""
+    reason: str = ""
+    operations: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    phase: tuple[str, str] | None = None
+
+
+_to_builtins = msgspec.to_builtins
+
+
+def make_entry(
+    before: Tapfile | None,
+    after: Tapfile,
+    changes: Sequence[Any],
+    operations: Sequence[Operation],
+    at: float,
+) -> dict[str, Any]:
+    """The entry of a commit, as plain data."""
+    entry: dict[str, Any] = {"at": format_time_ms(at)}
+    if operations:
+        first = operations[0]
+        if first.by:
+            entry["by"] = first.by
+        if first.reason:
+            entry["reason"] = first.reason
+        entry["operations"] = [_to_builtins(op) for op in operations]
+    moves = _moves(before, after)
+    if moves:
+        entry["moves"] = moves
+    if before is not None and before.current_phase != after.current_phase:
+        entry["phase"] = (before.current_phase, after.current_phase)
+    entry["effects"] = changes
+    return entry
+
+
+def _moves(before: Tapfile | None, after: Tapfile) -> list[Move]:
+    if before is None or before.participants is after.participants:
+        return []
+    old = {p.label: p for p in before.participants}
+    moves = []
+    for p in after.participants:
+        was = old.get(p.label)
+        if was is None or was.status != p.status or was.claim != p.claim:
+            claim = p.claim or (None if was is None else was.claim)
+            agent = p.agent_id or ("" if was is None else was.agent_id)
+            moves.append(
+                Move(p.label, "" if was is None else was.status, p.status, agent,
+                     "" if claim is None else claim.id)
+            )  # fmt: skip
+    return moves
+
+
+def entry_of(head: Head) -> Entry:
+    """The entry in a record.  Raises `FormatError` if it is not one."""
+    try:
+        return msgspec.convert(head.record.entry, Entry)
+    except msgspec.ValidationError as exc:
+        raise FormatError(f"log record {head.n}: {exc}") from exc
+
+
+def log_entry(head: Head) -> LogEntry:
+    """The line for one commit.  Operations of later versions show by their name."""
+    entry = head.record.entry
+    try:
+        return LogEntry(
+            rev=head.n,
+            write_id=head.record.write_id,
+            at=entry["at"],
+            by=entry.get("by", ""),
+            reason=entry.get("reason", ""),
+            operations=tuple(op["op"] for op in entry.get("operations", ())),
+            moves=msgspec.convert(entry.get("moves", ()), tuple[Move, ...]),
+            phase=msgspec.convert(entry.get("phase"), tuple[str, str] | None),
+        )
+    except (msgspec.ValidationError, KeyError, TypeError) as exc:
+        raise FormatError(f"log record {head.n}: {exc}") from exc
+
+
+def operation_ids(head: Head) -> Iterator[str]:
+    for operation in head.record.entry.get("operations", ()):
+        yield operation["id"]
+
+
+def document_at(log: CommitLog, rev: int) -> dict[str, Any] | None:
+    """The document of a revision, from its content or, if that was collected, from the effects.
+
+    None if there is no such revision.
+    """
+    head = log.at(rev)
+    if head is None:
+        return None
+    content = log.content(head)
+    if content is not None:
+        return dict(msgspec.json.decode(content))
+    document: Mapping[str, Any] = {}
+    for number in range(1, rev + 1):
+        head = log.at(number)
+        if head is None:
+            raise FormatError(f"log record {number} is missing; restore it from a backup")
+        document = effects.replay(document, head.record.entry.get("effects", ()))
+    return dict(document)
+
+
+def verify(log: CommitLog) -> Iterator[str]:
+    """Yield what is wrong with the log: broken chain, contents that do not fit, missing head."""
+    parent = ""
+    last: Head | None = None
+    for head in log.records():
+        if head.record.parent != parent:
+            yield (
+                f"log record {head.n} does not follow record {head.n - 1}: "
+                "one of the two was replaced"
+            )
+        parent = head.digest
+        last = head
+        try:
+            log.content(head)
+            entry_of(head)
+        except FormatError as exc:
+            yield str(exc)
+    if last is None:
+        yield "the log is empty"
+    elif log.content(last) is None:
+        yield f"the content of the newest revision {last.n} is missing"

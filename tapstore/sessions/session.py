@@ -1,0 +1,651 @@
+"""A session, as agents use it.
+
+Everything that changes it is one commit and is decided by the rules in `operations`; the methods
+here only put the parts together.  Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from tapstore import registry
+from tapstore.abc import Clock, LockService, Store
+from tapstore.artifacts import external, paths
+from tapstore.artifacts import publish as staging
+from tapstore.artifacts.model import Artifact
+from tapstore.artifacts.publish import Source
+from tapstore.clock import SYSTEM_CLOCK, format_time_ms
+from tapstore.errors import (
+    AlreadyClaimedError,
+    AlreadyExistsError,
+    ClaimLostError,
+    FormatError,
+    NotAllowedError,
+    NotFoundError,
+    UnsupportedOperationError,
+    WaitTimeoutError,
+)
+from tapstore.keys import check_name, encode_name, mask_url
+from tapstore.locks.guard import Guard
+from tapstore.locks.tapfile_lock import TapfileLock
+from tapstore.sessions import config as configs
+from tapstore.sessions import edits, heartbeats, history, inbox, operations
+from tapstore.sessions import tapfile as model
+from tapstore.sessions.artifactfiles import ArtifactFiles
+from tapstore.sessions.claim import Claim
+from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
+from tapstore.sessions.history import LogEntry
+from tapstore.sessions.sessionlog import SessionLogFile
+from tapstore.sessions.state import SessionState, first_revision
+from tapstore.sessions.tapfile import COMPLETED, Participant, Tapfile
+from tapstore.sessions.view import View
+from tapstore.sessions.waiting import Waiter
+from tapstore.sessions.watchdog import Watchdog
+from tapstore.stores.local import LocalStore
+from tapstore.types import CREATE, OVERWRITE, Owner
+
+_GITIGNORE = """\
+# Unfinished writes, locks and signs of life mean nothing in another clone.
+.tapstore-tmp-*
+*.tmp
+.tap/locks/
+.tap/heartbeats/
+"""
+
+
+class Session:
+    """One session at one place.  Made by `tapstore.create` and `tapstore.open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: SessionConfig,
+        config_bytes: bytes,
+        *,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.store = store
+        self.config = config
+        self.clock = clock
+        self.url = store.url
+        self.state = SessionState(
+            store,
+            config,
+            config_bytes,
+            _view(store, config, clock),
+            clock=clock,
+            user_check=_user_check(store, config),
+        )
+        self._locks: LockService | None = None
+        self._watchdog = Watchdog(self.state, clock=clock)
+
+    # Reading
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self.config.session_id
+
+    @property
+    def tapfile(self) -> Tapfile:
+        """The newest committed state; an edit of the Tapfile by another program included."""
+        return self.state.refresh().tapfile
+
+    @property
+    def phase(self) -> str:
+        """The current phase."""
+        return self.tapfile.current_phase
+
+    @property
+    def artifacts(self) -> ArtifactFiles:
+        """The registered artifacts: a mapping by name, or by (phase, name)."""
+        return ArtifactFiles(self.store, lambda: self.state.refresh().tapfile)
+
+    def log(self, *, after: int = 0) -> Iterator[LogEntry]:
+        """What happened, one entry a commit, from revision `after` + 1 on."""
+        return (history.log_entry(head) for head in self.state.log.records(after=after))
+
+    def signals(self) -> list[str]:
+        """Names of the signals given so far."""
+        from tapstore.keys import decode_name
+
+        return [decode_name(name) for name in self.store.children(f"{configs.SIGNALS_PREFIX}/")]
+
+    # Work
+
+    def claim(
+        self,
+        role: str,
+        *,
+        agent: str,
+        wait: float | None = 0,
+        ttl: float | None = None,
+        phase: str = "",
+        takeover: bool = False,
+        on_lost: Callable[[Claim], None] | None = None,
+        reason: str = "",
+    ) -> Claim:
+        """Take a role; of any number of agents exactly one gets a slot.
+
+        Waits up to `wait` seconds (None: for ever) while others hold it, and takes it back from
+        holders that died.  Heartbeats are written until the claim ends; without one for `ttl`
+        seconds (the session's default if None) anybody may reset it.
+
+        Raises `AlreadyClaimedError` naming the winner, or `NotAllowedError` if there is nothing
+        to claim (completed, assigned to another agent, no such role).
+        """
+        operation = self._claim_operation(role, agent, ttl, phase, takeover, reason)
+        waiter = Waiter(self.store, self.clock, timeout=wait)
+        while True:
+            try:
+                snapshot = self.state.commit(operation)
+                break
+            except AlreadyClaimedError:
+                # Nothing needs to be running for recovery: whoever wants the role looks.
+                if any(True for _ in self._watchdog.sweep()):
+                    continue
+                if not waiter.wait():
+                    raise
+        participant = snapshot.tapfile.claimed_by(operation.id)
+        assert participant is not None
+        return Claim(self, participant, on_lost=on_lost)
+
+    def _claim_operation(
+        self, role: str, agent: str, ttl: float | None, phase: str, takeover: bool, reason: str
+    ) -> operations.Claim:
+        ttl = self.config.claim_ttl_seconds if ttl is None else ttl
+        if not 0 < ttl <= 7 * 86400:
+            raise NotAllowedError(f"ttl must be more than 0 s and at most a week, not {ttl:g} s")
+        return operations.Claim(
+            id=new_id(),
+            by=check_name(agent, "agent id"),
+            role=role,
+            agent=agent,
+            instance=new_id(),
+            ttl_seconds=ttl,
+            phase=phase,
+            takeover=takeover,
+            reason=reason,
+        )
+
+    def resume_claim(self, claim_id: str, *, beating: bool = False) -> Claim:
+        """The claim of that id, granted to another process (`TAPSTORE_CLAIM`).
+
+        With `beating` this process writes its heartbeats from now on.  Raises `ClaimLostError` if
+        it has ended.
+        """
+        participant = self.tapfile.claimed_by(claim_id)
+        if participant is None:
+            raise ClaimLostError(
+                f"claim {claim_id} in session {self.id} has ended; `tapstore log` tells why"
+            )
+        return Claim(self, participant, beating=beating)
+
+    def stage(
+        self,
+        name: str,
+        source: Source,
+        *,
+        type: str = "",
+        consumers: Iterable[str] = (),
+        producer: str = "",
+        phase: str | None = None,
+        path: str | None = None,
+        media_type: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        claim: Claim | None = None,
+    ) -> Artifact:
+        """Store the bytes of an artifact without registering it, for `Claim.complete(publish=…)`.
+
+        `source`: bytes, a path (a directory becomes a manifest) or a binary stream.  The path is
+        `artifacts/<phase>/<name>` unless given; if it is taken by other bytes, the claim's id is
+        added to it.
+        """
+        tapfile = self.tapfile
+        phase = tapfile.current_phase if phase is None else phase
+        return staging.stage(
+            self.store,
+            source,
+            name=name,
+            phase=phase,
+            path=path,
+            suffix=new_id() if claim is None else claim.id,
+            registered=[a.path for a in tapfile.artifacts if a.identity != (phase, name)],
+            type=type,
+            producer=producer or ("" if claim is None else claim.agent),
+            consumers=consumers,
+            media_type=media_type,
+            metadata=metadata or {},
+        )
+
+    def publish(
+        self,
+        name: str,
+        source: Source,
+        *,
+        type: str = "",
+        consumers: Iterable[str] = (),
+        producer: str = "",
+        phase: str | None = None,
+        path: str | None = None,
+        media_type: str = "",
+        metadata: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+        checksum: str = "",
+        claim: Claim | None = None,
+    ) -> Artifact:
+        """Store an artifact and register it; returns it as registered.
+
+        `source` is as in `stage`, or a URI (`s3://…`, `https://…`), which is registered without
+        copying and verified on fetch if a `checksum` (`sha256:<hex>`) is given.  `overwrite`
+        moves the registration of another role; the old bytes stay until `gc`.
+        """
+        if isinstance(source, str) and "://" in source:
+            artifact = external.register(
+                source,
+                name=paths.check_name(name),
+                phase=self.phase if phase is None else phase,
+                checksum=checksum,
+                type=type,
+                producer=producer or ("" if claim is None else claim.agent),
+                consumers=consumers,
+                media_type=media_type,
+                metadata=metadata or {},
+            )
+        else:
+            artifact = self.stage(
+                name,
+                source,
+                type=type,
+                consumers=consumers,
+                producer=producer,
+                phase=phase,
+                path=path,
+                media_type=media_type,
+                metadata=metadata,
+                claim=claim,
+            )
+            if checksum and checksum != artifact.checksum:
+                raise FormatError(
+                    f"{name!r} has {artifact.checksum}, not {checksum} as given; not registered"
+                )
+        if claim is not None:
+            claim.check()
+        self.state.commit(
+            operations.Publish(
+                id=new_id(),
+                by=artifact.producer,
+                artifacts=(artifact,),
+                claim="" if claim is None else claim.id,
+                overwrite=overwrite,
+            )
+        )
+        return artifact
+
+    def notify_consumers(self, claim: Claim) -> None:
+        """Drop a signal file for each consumer of what this claim published, if switched on."""
+        if not self.config.notify_consumers:
+            return
+        tapfile = self.tapfile
+        inbox.notify(self.store, tapfile, claim=claim.id, role=claim.role, agent=claim.agent)
+
+    # Steering
+
+    def set_phase(
+        self, phase: str, *, by: str = "", reason: str = "", expected: str | None = None
+    ) -> None:
+        """Move the session to a phase; with `expected` only from that one."""
+        self.state.commit(
+            operations.SetPhase(id=new_id(), by=by, reason=reason, phase=phase, expected=expected)
+        )
+
+    def reopen(self, slot: str, *, by: str = "", reason: str = "", phase: str = "") -> None:
+        """Start the next round of a completed or failed slot (`reviewer`, `reviewer#2`)."""
+        self.state.commit(
+            operations.Reopen(id=new_id(), by=by, reason=reason, slot=slot, phase=phase)
+        )
+
+    def reset(self, slot: str, *, by: str = "", reason: str = "", token: int | None = None) -> None:
+        """Take a working slot back from whoever holds it; what the holder still does is refused.
+
+        With `token`, only from the claim with that fencing number.
+        """
+        held = operations.find_slot(self.tapfile, slot).claim
+        if token is not None and (held is None or held.fence != token):
+            now = "by nobody" if held is None else f"under token {held.fence}"
+            raise ClaimLostError(f"{slot} is held {now}, not under token {token}; not reset")
+        claim = "" if held is None else held.id
+        self.state.commit(
+            operations.Reset(id=new_id(), by=by, reason=reason, slot=slot, claim=claim)
+        )
+
+    def edit(
+        self, change: Callable[[dict[str, Any]], Any], *, by: str = "", reason: str = ""
+    ) -> tuple[edits.Change, ...]:
+        """Change fields of the document: `change` gets a copy and alters it in place.
+
+        Returns what changed.  The same rules hold as for any other change; what another commit
+        changed meanwhile is a conflict and is refused.
+        """
+        snapshot = self.state.refresh()
+        document = msgspec.json.decode(msgspec.json.encode(snapshot.document))
+        change(document)
+        changes = edits.diff(snapshot.document, document)
+        if changes:
+            self.state.commit(
+                operations.Edit(
+                    id=new_id(), by=by, reason=reason, changes=changes, base=snapshot.rev
+                )
+            )
+        return changes
+
+    def signal(self, name: str, data: Any = None, *, by: str = "") -> None:
+        """Give a signal, once and for all: no lock, no commit, one exclusive creation.
+
+        Raises `AlreadyExistsError` if it was given before.
+        """
+        record = {"name": name, "data": data, "by": by, "at": format_time_ms(self.store.now())}
+        try:
+            self.store.put(self._signal_key(name), msgspec.json.encode(record), CREATE)
+        except AlreadyExistsError as exc:
+            raise AlreadyExistsError(
+                f"signal {name!r} of session {self.id} was given already; signals are given once"
+            ) from exc
+
+    def read_signal(self, name: str) -> dict[str, Any] | None:
+        """The signal (`name`, `data`, `by`, `at`), or None if it was not given yet."""
+        try:
+            return dict(msgspec.json.decode(self.store.get(self._signal_key(name)).data))
+        except NotFoundError:
+            return None
+
+    def _signal_key(self, name: str) -> str:
+        return f"{configs.SIGNALS_PREFIX}/{encode_name(check_name(name, 'signal'))}"
+
+    # Waiting
+
+    def wait_for(
+        self,
+        *,
+        phase: str | None = None,
+        artifact: str | None = None,
+        signal: str | None = None,
+        completed: str | None = None,
+        timeout: float | None = None,
+    ) -> Tapfile:
+        """Wait until all that is named holds at once; returns the state that it holds in.
+
+        `completed` is a role whose slots all have to be completed.  Raises `WaitTimeoutError`
+        that says what is the case instead.
+        """
+        if phase is None and artifact is None and signal is None and completed is None:
+            raise ValueError("wait_for needs a phase, an artifact, a signal or a role")
+        waiter = Waiter(self.store, self.clock, timeout=timeout)
+        while True:
+            tapfile = self.tapfile
+            missing = self._missing(tapfile, phase, artifact, signal, completed)
+            if not missing:
+                return tapfile
+            if not waiter.wait():
+                raise WaitTimeoutError(
+                    f"session {self.id}, after {timeout:g} s: {'; '.join(missing)}"
+                )
+
+    def _missing(
+        self,
+        tapfile: Tapfile,
+        phase: str | None,
+        artifact: str | None,
+        signal: str | None,
+        completed: str | None,
+    ) -> list[str]:
+        missing = []
+        if phase is not None and tapfile.current_phase != phase:
+            if tapfile.phases and phase not in tapfile.phases:
+                tapfile.with_phase(phase)
+            missing.append(f"the phase is {tapfile.current_phase!r}, not {phase!r}")
+        if artifact is not None and tapfile.artifact(artifact) is None:
+            missing.append(f"there is no artifact {artifact!r}")
+        if signal is not None and self.read_signal(signal) is None:
+            missing.append(f"signal {signal!r} was not given")
+        if completed is not None:
+            slots = tapfile.slots(completed)
+            if not slots:
+                operations.find_slot(tapfile, completed)
+            missing += [f"{p.label} is {p.status}" for p in slots if p.status != COMPLETED]
+        return missing
+
+    def watch(
+        self, *, after: int | None = None, timeout: float | None = None
+    ) -> Iterator[LogEntry]:
+        """Yield each commit as it happens; from now on, or from revision `after` + 1.
+
+        Ends when nothing happened for `timeout` seconds; None: never.
+        """
+        seen = self.state.refresh().rev if after is None else after
+        while True:
+            waiter = Waiter(self.store, self.clock, timeout=timeout)
+            while self.state.refresh().rev <= seen:
+                if not waiter.wait():
+                    return
+            for entry in self.log(after=seen):
+                seen = entry.rev
+                yield entry
+
+    # Locks, watchdog
+
+    @property
+    def locks(self) -> LockService:
+        """The lock service of the session."""
+        if self._locks is None:
+            self._locks = registry.open_locks(
+                self.config.locks, self.store, configs.LOCKS_PREFIX, clock=self.clock
+            )
+        return self._locks
+
+    def lock(
+        self,
+        name: str,
+        *,
+        ttl: float,
+        wait: float | None = 0,
+        agent: str = "",
+        reason: str = "",
+        on_lost: Callable[[], None] | None = None,
+    ) -> Guard:
+        """Hold a named lease; renewed in the background, released when the block ends.
+
+        `guard.lease.generation` is the fencing token.  Raises `LeaseUnavailableError` naming the
+        holder when `wait` seconds (None: for ever) are over.
+        """
+        owner = Owner(
+            agent=agent or f"{socket.gethostname()}:{os.getpid()}",
+            instance=new_id(),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+        )
+        lease = self.locks.acquire(name, owner, ttl=ttl, wait=wait, reason=reason)
+        return Guard(self.locks, lease, clock=self.clock, on_lost=on_lost)
+
+    def sweep(self) -> builtins.list[Participant]:
+        """Take roles back from agents that died; returns the slots that were reset."""
+        return [judgement.participant for judgement in self._watchdog.sweep()]
+
+    def judge(self) -> builtins.list[heartbeats.Judgement]:
+        """How alive the working participants are; changes nothing."""
+        return self._watchdog.judge()
+
+    def close(self) -> None:
+        """Release what the session holds open.  Claims go on until they end or go stale."""
+        if self._locks is not None:
+            self._locks.close()
+        self.store.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} at {mask_url(self.url)}>"
+
+
+def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
+    lock = log_file = None
+    if isinstance(store, LocalStore):
+        # After a power loss the view is published again; it need not be on the disk.
+        store = LocalStore(store.root, durability="none", clock=clock)
+        log_file = SessionLogFile(store.local_path(configs.SESSION_LOG_KEY))
+        if config.foreign:
+            owner = Owner(
+                agent=f"{socket.gethostname()}:{os.getpid()}",
+                instance=new_id(),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+            )
+            lock = TapfileLock(
+                store,
+                configs.TAPFILE_LOCK_KEY,
+                owner,
+                clock=clock,
+                foreign_stale_after=config.foreign_lock_stale_seconds or None,
+            )
+    return View(store, config, lock=lock, log_file=log_file)
+
+
+def _user_check(store: Store, config: SessionConfig) -> Callable[[dict[str, Any]], None] | None:
+    if not config.has_schema:
+        return None
+    from tapstore.sessions import schema
+
+    return schema.UserSchema(store.get(configs.SCHEMA_KEY).data).check
+
+
+def create(
+    url: str,
+    *,
+    roles: Iterable[str] | Mapping[str, int] = (),
+    phase: str = "",
+    phases: Iterable[str] = (),
+    session_id: str | None = None,
+    tapfile_format: TapfileFormat = "yaml",
+    locks: str = "o_excl",
+    foreign: bool | None = None,
+    keep_revisions: int = 64,
+    claim_ttl: float = 60,
+    max_attempts: int = 3,
+    notify_consumers: bool = True,
+    schema: bytes | None = None,
+    fields: Mapping[str, Any] | None = None,
+    by: str = "",
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Session:
+    """Make a session at `url` and open it.
+
+    `roles`: names, a repeated one has so many slots; or a mapping of name to slots.  `phases`:
+    the phases allowed, in order (none: any).  `foreign`: programs that edit the Tapfile
+    themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
+    that every revision must also meet.  `fields`: further fields of the Tapfile.
+
+    Raises `AlreadyExistsError` if there is a session.
+    """
+    store = registry.open_store(url, storage_options=storage_options)
+    if not store.capabilities.create:
+        raise UnsupportedOperationError(
+            f"{store.url} has no exclusive creation, which every session needs"
+        )
+    from tapstore.sessions import schema as schemas
+
+    if foreign is None:
+        foreign = store.capabilities.files
+    elif foreign and not store.capabilities.files:
+        raise UnsupportedOperationError(
+            f"{store.url} is not made of files, so no other program can edit the Tapfile there: "
+            "leave out foreign=True"
+        )
+    now = store.now()
+    config = SessionConfig(
+        session_id=check_name(session_id or _default_id(store.url), "session id"),
+        incarnation=new_id(),
+        created_at=format_time_ms(now),
+        tapfile_format=tapfile_format,
+        locks=locks,
+        foreign=foreign,
+        keep_revisions=keep_revisions,
+        claim_ttl_seconds=claim_ttl,
+        max_attempts=max_attempts,
+        notify_consumers=notify_consumers,
+        has_schema=schema is not None,
+    )
+    registry.open_locks(locks, store, configs.LOCKS_PREFIX, clock=clock).close()
+    names = (
+        [name for name, count in roles.items() for _ in range(count)]
+        if isinstance(roles, Mapping)
+        else list(roles)
+    )
+    tapfile = Tapfile(
+        session_id=config.session_id,
+        participants=tuple(Participant(role=check_name(name, "role")) for name in names),
+        phases=tuple(check_name(p, "phase") for p in phases),
+        extra=dict(fields or {}),
+    )
+    if not phase and tapfile.phases:
+        phase = tapfile.phases[0]
+    if phase:
+        tapfile = tapfile.with_phase(phase)
+    if schema is not None:
+        schemas.UserSchema(schema).check(model.to_doc(tapfile))
+        store.put(configs.SCHEMA_KEY, schema, OVERWRITE)
+    first_revision(store, config, tapfile, by=by, at=now)
+    config_bytes = configs.create(store, config)
+    if isinstance(store, LocalStore):
+        _make_folders(store, tapfile)
+    session = Session(store, config, config_bytes, clock=clock)
+    session.state.refresh()
+    return session
+
+
+def _default_id(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2] or "session"
+
+
+def _make_folders(store: LocalStore, tapfile: Tapfile) -> None:
+    """The folders that plain programs expect to be there, and what git should leave out."""
+    inboxes = [f"inbox/{encode_name(role)}" for role in tapfile.roles()]
+    for folder in (configs.LOCKS_PREFIX, "artifacts", "inbox", "logs", *inboxes):
+        os.makedirs(store.local_path(folder), exist_ok=True)
+    try:
+        store.put(".gitignore", _GITIGNORE.encode(), CREATE)
+    except AlreadyExistsError:
+        pass  # the user's own
+
+
+def open(
+    url: str,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    locks: str | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Session:
+    """Open the session at `url`.
+
+    `locks`, if given, has to be the lock service that the session remembers.  Raises
+    `SessionNotFoundError`.
+    """
+    store = registry.open_store(url, storage_options=storage_options)
+    data = configs.raw(store)
+    config = configs.parse(store, data)
+    if locks is not None and locks != config.locks:
+        raise NotAllowedError(
+            f"session {config.session_id} uses locks={config.locks!r}, not {mask_url(locks)!r}; "
+            "all who open it must use the same: leave `locks` out"
+        )
+    return Session(store, config, data, clock=clock)

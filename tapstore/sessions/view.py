@@ -1,0 +1,226 @@
+"""The Tapfile as a file: a view of the newest revision, and the door for other programs.
+
+What is published is always a whole, committed revision.  An edit made under `tapfile.lock` is
+found, compared with the revision that it names, and handed on as an operation; what can't be
+taken is set aside in `.tap/conflicts/` before the view is published again, so nothing is lost.
+
+It promises nothing to a program that edits without the lock: an edit that falls between the last
+look and the rename is overwritten.  The view never decides what the state is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from tapstore.abc import Store
+from tapstore.clock import format_time_ms
+from tapstore.commitlog import CommitLog
+from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError
+from tapstore.sessions import edits, format, history, schema
+from tapstore.sessions.config import CONFLICTS_PREFIX, TAPFILE_KEY, SessionConfig
+from tapstore.sessions.operations import Edit, Operation, Park
+from tapstore.sessions.sessionlog import SessionLogFile
+from tapstore.types import CREATE, OVERWRITE
+
+if TYPE_CHECKING:
+    from tapstore.sessions.state import Snapshot
+
+REST_SECONDS = 2.0
+"""What can't be read, or lacks entries, may be half-written: it is judged after this long."""
+
+
+class ExclusiveFile(Protocol):
+    """What the view needs of `tapfile.lock`."""
+
+    def acquire(self, wait: float) -> bool: ...
+    def is_ours(self) -> bool: ...
+    def release(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was found in the view, and what to do about it."""
+
+    operation: Operation | None = None
+    """Commit this first."""
+
+    publish: bool = True
+    """Then (or at once) publish the newest revision; else leave the file alone."""
+
+
+class View:
+    """Publishes revisions to `.tap/Tapfile` and `.tap/session.log`; finds edits."""
+
+    def __init__(
+        self,
+        store: Store,
+        config: SessionConfig,
+        *,
+        lock: ExclusiveFile | None,
+        log_file: SessionLogFile | None,
+    ) -> None:
+        """`lock`: taken around everything; None: no other program edits the Tapfile."""
+        self._store = store
+        self._config = config
+        self._lock = lock
+        self._log_file = log_file
+        self._published: tuple[int, bytes] = (0, b"")
+
+    @property
+    def foreign(self) -> bool:
+        """Whether other programs may edit the Tapfile."""
+        return self._lock is not None
+
+    @contextmanager
+    def exclusive(self, *, wait: float) -> Iterator[bool]:
+        """Hold `tapfile.lock`, if it can be had within `wait` seconds; yields whether it is."""
+        if self._lock is None:
+            yield True
+            return
+        mine = self._lock.acquire(wait)
+        try:
+            yield mine
+        finally:
+            if mine:
+                self._lock.release()
+
+    def _read(self) -> bytes | None:
+        try:
+            return self._store.get(TAPFILE_KEY).data
+        except NotFoundError:
+            return None
+
+    def revision_hint(self) -> int:
+        """The revision that the file claims to show, 0 if it does not say; only a hint."""
+        certified = format.certified(self._read() or b"")
+        return 0 if certified is None else certified[0]
+
+    def needs_attention(self, snapshot: Snapshot) -> bool:
+        """Whether the file shows anything but this revision, unedited."""
+        data = self._read()
+        if not data:
+            return True
+        if self._published == (snapshot.rev, data):
+            return False
+        shown = format.certified(data)
+        if shown is None and self._config.tapfile_format == "json":
+            current = data == format.render(snapshot.document, fmt="json")
+        else:
+            current = shown == (snapshot.rev, snapshot.head.record.write_id)
+        if current:
+            self._published = (snapshot.rev, data)
+        return not current
+
+    # Publishing
+
+    def publish(self, snapshot: Snapshot, log: CommitLog) -> None:
+        """Show this revision.  With a lock, only if it is still ours."""
+        data = format.render(snapshot.document, fmt=self._config.tapfile_format)
+        # A lock that somebody broke while we were stopped belongs to a writer who has seen, or
+        # will see, our commit in the log: it publishes, and may have been edited since.
+        if self._lock is not None and not self._lock.is_ours():
+            return
+        self._store.put(TAPFILE_KEY, data, OVERWRITE)
+        self._published = (snapshot.rev, data)
+        if self._log_file is not None:
+            self._log_file.extend(log, snapshot.head)
+
+    # Importing
+
+    def find_edit(self, snapshot: Snapshot, log: CommitLog) -> Finding:
+        """Compare the file with the revision that it names; the lock is held."""
+        try:
+            got = self._store.get(TAPFILE_KEY)
+        except NotFoundError:
+            return Finding()  # never published, or removed: not a deletion of anything
+        data = got.data
+        if not data:
+            return Finding()
+        certified = format.certified(data)
+        if certified is not None:
+            head = log.at(certified[0])
+            if head is not None and head.record.write_id == certified[1]:
+                return Finding()
+        rested = self._store.now() - got.info.modified >= REST_SECONDS
+        identity = "edit-" + hashlib.sha256(data).hexdigest()[:24]
+        try:
+            document = format.parse(data)
+            schema.check(document)
+            base, base_document = self._base(document, log)
+        except FormatError as exc:
+            if not rested:
+                return Finding(publish=False)
+            return Finding(self.park(identity, snapshot, str(exc), data))
+        changes = edits.diff(base_document, document)
+        if not changes or self._is_imported(identity, base, snapshot, log):
+            return Finding()
+        missing = any(
+            c.path[0] in ("participants", "artifacts") and c.new is UNSET and not c.append
+            for c in changes
+        )
+        if missing and not rested:
+            return Finding(publish=False)
+        return Finding(
+            Edit(
+                id=identity,
+                by=_author(changes),
+                reason="edit of the Tapfile",
+                changes=changes,
+                base=base,
+                external=True,
+            )
+        )
+
+    def _base(self, document: dict[str, Any], log: CommitLog) -> tuple[int, dict[str, Any]]:
+        """The revision that the edited document names.  Raises `FormatError`."""
+        stamp = document.get("tapstore") or {}
+        rev = stamp.get("rev")
+        head = log.at(rev) if isinstance(rev, int) and rev > 0 else None
+        if head is None or head.record.write_id != stamp.get("write_id"):
+            raise FormatError(
+                "the Tapfile does not name the revision it was made from (tapstore.rev and "
+                "tapstore.write_id must be kept), so what it changes can't be told"
+            )
+        base = history.document_at(log, head.n)
+        assert base is not None
+        return head.n, base
+
+    def _is_imported(self, identity: str, base: int, snapshot: Snapshot, log: CommitLog) -> bool:
+        # Its importer died between commit and publishing, or the program wrote the same again.
+        for number in range(base + 1, snapshot.rev + 1):
+            head = log.at(number)
+            if head is not None and identity in history.operation_ids(head):
+                return True
+        return False
+
+    def park(
+        self, identity: str, snapshot: Snapshot, reason: str, data: bytes | None = None
+    ) -> Park:
+        """Set the edited file aside with the reason; returns the operation that notes it."""
+        if data is None:
+            data = self._read() or b""
+        identity = identity.replace("edit-", "park-", 1)
+        key = f"{CONFLICTS_PREFIX}/{identity}.json"
+        parked = {
+            "at": format_time_ms(self._store.now()),
+            "reason": reason,
+            "head": snapshot.rev,
+            "tapfile": data.decode("utf-8", "backslashreplace"),
+        }
+        with suppress(AlreadyExistsError):  # the one before us died here, or it was written again
+            self._store.put(key, msgspec.json.format(msgspec.json.encode(parked)), CREATE)
+        return Park(id=identity, by="edit of the Tapfile", reason=reason, key=key)
+
+
+def _author(changes: tuple[edits.Change, ...]) -> str:
+    agents = {
+        str(c.new) for c in changes if c.path[0] == "participants" and c.path[-1] == "agent_id"
+    }
+    return agents.pop() if len(agents) == 1 else "edit of the Tapfile"

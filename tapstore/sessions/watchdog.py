@@ -1,0 +1,66 @@
+"""Takes roles back from claimants that stopped showing signs of life.
+
+Several watchdogs at once are harmless: a `Reset` names the claim that was judged, so it hits that
+one or nobody.  Nothing needs to be running for recovery: every agent that looks for work sweeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tapstore.abc import Clock
+from tapstore.clock import SYSTEM_CLOCK
+from tapstore.errors import ClaimLostError, NotAllowedError
+from tapstore.sessions.config import new_id
+from tapstore.sessions.heartbeats import Health, Judgement, Observer
+from tapstore.sessions.operations import Reset
+from tapstore.sessions.state import SessionState
+
+
+class Watchdog:
+    """Judges the claims of one session and resets the stale ones."""
+
+    def __init__(
+        self, state: SessionState, *, by: str = "watchdog", clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        self._state = state
+        self._by = by
+        self._observer = Observer(
+            state.store, clock=clock, default_ttl=state.config.claim_ttl_seconds
+        )
+
+    def judge(self) -> list[Judgement]:
+        """What it thinks of every working participant; changes nothing."""
+        return self._observer.judge(self._state.refresh().tapfile)
+
+    def sweep(self) -> Iterator[Judgement]:
+        """Reset every stale claim; yields what was reset.
+
+        A claim needs to stay unchanged between two calls for its ttl, or be old beyond doubt.
+        """
+        for judgement in self.judge():
+            if judgement.health is Health.STALE and self._reset(judgement):
+                yield judgement
+
+    def _reset(self, judgement: Judgement) -> bool:
+        participant = judgement.participant
+        claim = "" if participant.claim is None else participant.claim.id
+        ttl = self._state.config.claim_ttl_seconds
+        if participant.claim is not None and participant.claim.ttl_seconds:
+            ttl = participant.claim.ttl_seconds
+        operation = Reset(
+            id=new_id(),
+            by=self._by,
+            reason=(
+                f"no sign of life from {participant.agent_id} for {judgement.age_seconds:.0f} s "
+                f"(ttl {ttl:g} s)"
+            ),
+            slot=participant.label,
+            claim=claim,
+            max_attempts=self._state.config.max_attempts,
+        )
+        try:
+            self._state.commit(operation)
+        except (ClaimLostError, NotAllowedError):
+            return False  # it ended, or another watchdog was first
+        return True
