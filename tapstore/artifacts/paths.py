@@ -148,9 +148,19 @@ def _with_suffix(path: str, suffix: str) -> str:
     return f"{folder}{slash}{stem}~{suffix}{dot}{extension}"
 
 
+def shown(path: str) -> str:
+    """The path or URI for messages, without credentials."""
+    if "://" not in path:
+        return path
+    try:
+        return keys.mask_url(path)
+    except ValueError:
+        # Not a URL, so nobody knows where in it a secret might stand.
+        return path.partition("://")[0] + "://…"
+
+
 def describe(artifact: Artifact) -> str:
     """Which artifact, where and whose, for messages.  Safe to print whatever others wrote."""
-    where = keys.mask_url(artifact.path) if artifact.is_external else artifact.path
     phase = f" of phase {artifact.phase!r}" if artifact.phase else ""
     producer = f", by {artifact.producer!r}" if artifact.producer else ""
-    return f"artifact {artifact.name!r}{phase} ({where!r}{producer})"
+    return f"artifact {artifact.name!r}{phase} ({shown(artifact.path)!r}{producer})"
