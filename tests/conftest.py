@@ -7,7 +7,10 @@ is a test that nobody runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -48,3 +51,13 @@ def _require(report: pytest.TestReport | pytest.CollectReport) -> None:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
         report.outcome = "failed"
         report.longrepr = f"TAPSTORE_REQUIRE_ALL=1, but it would be skipped: {reason}"
+
+
+@pytest.fixture
+def tmpfs_path() -> Iterator[Path]:
+    """An empty folder on a tmpfs."""
+    if not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no writable tmpfs at /dev/shm")
+    folder = tempfile.mkdtemp(dir="/dev/shm", prefix="tapstore-test-")
+    yield Path(folder)
+    shutil.rmtree(folder)
