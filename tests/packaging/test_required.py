@@ -10,41 +10,47 @@ import pytest
 
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 
-SKIPPED_TEST = "import pytest\ndef test_it():\n    pytest.skip('no server here')\n"
-SKIPPED_MODULE = "import pytest\npytest.skip('no server here', allow_module_level=True)\n"
-SKIPPED_BY_MARK = (
-    "import pytest\n@pytest.mark.skipif(True, reason='no server here')\ndef test_it(): ...\n"
-)
-EXPECTED_FAILURE = "import pytest\n@pytest.mark.xfail\ndef test_it():\n    assert False\n"
+SUITE = {
+    "test_in_test.py": "import pytest\ndef test_it():\n    pytest.skip('no server')\n",
+    "test_by_mark.py": "import pytest\n@pytest.mark.skipif(True, reason='no server')\n"
+    "def test_it(): ...\n",
+    "test_module.py": "import pytest\npytest.skip('no server', allow_module_level=True)\n",
+    "test_expected.py": "import pytest\n@pytest.mark.xfail\ndef test_it():\n    assert False\n",
+}
 
 
-def outcome(folder: Path, source: str, *, required: bool) -> tuple[int, str]:
+def run_suite(folder: Path, required: str) -> subprocess.CompletedProcess[str]:
     shutil.copy(CONFTEST, folder)
-    (folder / "test_it.py").write_text(source)
     (folder / "pytest.ini").write_text("[pytest]\n")
-    result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(folder)],
-        env={**os.environ, "TAPSTORE_REQUIRE_ALL": "1" if required else ""},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return result.returncode, result.stdout
+    for name, source in SUITE.items():
+        (folder / name).write_text(source)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider",
+         "--continue-on-collection-errors"],
+        cwd=folder,
+        env={**os.environ, "TAPSTORE_REQUIRE_ALL": required, "COLUMNS": "200"},
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize("source", [SKIPPED_TEST, SKIPPED_MODULE, SKIPPED_BY_MARK])
-def test_a_skip_fails_where_all_is_required(tmp_path, source):
-    status, output = outcome(tmp_path, source, required=True)
-    assert status in (1, 2)
-    assert "it would be skipped: Skipped: no server here" in output
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What pytest prints about the suite where all is required."""
+    return run_suite(tmp_path_factory.mktemp("required"), "1").stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["FAILED test_in_test.py::test_it", "ERROR test_by_mark.py::test_it", "ERROR test_module.py"],
+)
+def test_a_skip_fails_where_all_is_required(report, line):
+    assert f"{line} - TAPSTORE_REQUIRE_ALL=1, but it would be skipped: Skipped: no server" in report
+
+
+def test_an_expected_failure_is_no_skip(report):
+    assert "XFAIL test_expected.py::test_it" in report
 
 
 def test_a_skip_stays_a_skip_elsewhere(tmp_path):
-    status, output = outcome(tmp_path, SKIPPED_TEST, required=False)
-    assert (status, "1 skipped" in output) == (0, True)
-
-
-def test_an_expected_failure_is_no_skip(tmp_path):
-    status, output = outcome(tmp_path, EXPECTED_FAILURE, required=True)
-    assert (status, "1 xfailed" in output) == (0, True)
+    result = run_suite(tmp_path, "")
+    assert (result.returncode, "3 skipped, 1 xfailed" in result.stdout) == (0, True)
