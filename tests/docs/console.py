@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from documents import Example
+from tests.docs.documents import Example
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,9 @@
 from pathlib import Path
 
 import pytest
-from console import run
-from documents import ROOT, documents, examples
+
+from tests.docs.console import run
+from tests.docs.documents import ROOT, documents, examples
 
 RUNNABLE = [document for document in documents() if examples(document)]
 

@@ -1,5 +1,6 @@
 import pytest
-from documents import ROOT, broken_links, documents
+
+from tests.docs.documents import ROOT, broken_links, documents
 
 
 @pytest.mark.parametrize("document", documents(), ids=lambda path: str(path.relative_to(ROOT)))
