@@ -22,12 +22,16 @@ MAX_SEGMENT_BYTES = 200
 TEMP_MARK = ".tapstore-tmp-"
 """Temporary files are named `<TEMP_MARK><random>`; listings leave such names out."""
 
+# Most keys: no segment can be a reserved name, hidden, or end in a dot.
+_PLAIN = re.compile(r"(\.tap/)?([a-z0-9_-]{5,60}/|log/){0,8}[A-Za-z0-9_-]{5,100}")
 _UNPORTABLE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)", re.IGNORECASE)
 
 
 def check_key(key: str) -> str:
     """Return `key` if it is well-formed, else raise `InvalidKeyError` with the reason."""
+    if _PLAIN.fullmatch(key):
+        return key
     reason = _fault(key)
     if reason:
         shown = key if len(key) <= 80 else key[:77] + "…"

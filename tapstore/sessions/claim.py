@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import Source
+from tapstore.artifacts.streams import Progress
 from tapstore.errors import ClaimLostError, TapstoreError
 from tapstore.locks.guard import Renewer
 from tapstore.sessions import heartbeats, operations
@@ -132,6 +133,7 @@ class Claim:
         metadata: Mapping[str, Any] | None = None,
         overwrite: bool = False,
         checksum: str = "",
+        on_progress: Progress | None = None,
     ) -> Artifact:
         """Store an artifact and register it, in a commit of its own.
 
@@ -149,6 +151,7 @@ class Claim:
             overwrite=overwrite,
             checksum=checksum,
             claim=self,
+            on_progress=on_progress,
         )
 
     def complete(

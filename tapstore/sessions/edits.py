@@ -19,7 +19,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from tapstore.artifacts import model as artifact_model
-from tapstore.errors import NotAllowedError
+from tapstore.errors import ConflictError, NotAllowedError
 from tapstore.sessions import tapfile as model
 from tapstore.sessions.tapfile import (
     COMPLETED,
@@ -152,7 +152,10 @@ def _value_change(path: tuple[str, ...], old: Any, new: Any) -> Iterator[Change]
 def apply_changes(
     state: Tapfile, changes: Sequence[Change], *, base: int, claim_id: str, at: str, rev: int
 ) -> Tapfile:
-    """The state with all changes made, or `NotAllowedError` naming the first that may not be.
+    """The state with all changes made; raises naming the first that may not be.
+
+    `ConflictError` where the newest state was changed in another way meanwhile,
+    `NotAllowedError` where the rules forbid it.
 
     `base` is the revision that was edited; an edit that goes to work holds the claim `claim_id`.
     """
@@ -183,8 +186,8 @@ def apply_changes(
     return _grant_new_workers(before, state, claim_id=claim_id, at=at, rev=rev)
 
 
-def _conflict(change: Change, base: int, head: Any) -> NotAllowedError:
-    return NotAllowedError(
+def _conflict(change: Change, base: int, head: Any) -> ConflictError:
+    return ConflictError(
         f"{change.place} was changed by an edit of revision {base} from {_short(change.old)} to "
         f"{_short(change.new)}, but it is {_short(head)} by now"
     )

@@ -165,8 +165,8 @@ AnyOperation = (
 def apply(state: Tapfile, operation: Operation, *, at: float, rev: int) -> Tapfile:
     """The state after `operation` in the commit number `rev` at the time `at` (epoch seconds).
 
-    Raises `AlreadyClaimedError`, `ClaimLostError` or `NotAllowedError`; nothing else for an
-    operation that is well-formed.
+    Raises `AlreadyClaimedError`, `ClaimLostError`, `NotAllowedError`, `InvalidKeyError` (a name
+    or path), or `ConflictError` (an edit of what was changed meanwhile).
     """
     return _RULES[type(operation)](state, operation, at, rev)
 

@@ -20,11 +20,13 @@ from tapstore.artifacts import external, paths
 from tapstore.artifacts import publish as staging
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import Source
+from tapstore.artifacts.streams import Progress
 from tapstore.clock import SYSTEM_CLOCK, format_time_ms
 from tapstore.errors import (
     AlreadyClaimedError,
     AlreadyExistsError,
     ClaimLostError,
+    ConflictError,
     FormatError,
     NotAllowedError,
     NotFoundError,
@@ -200,6 +202,7 @@ class Session:
         media_type: str = "",
         metadata: Mapping[str, Any] | None = None,
         claim: Claim | None = None,
+        on_progress: Progress | None = None,
     ) -> Artifact:
         """Store the bytes of an artifact without registering it, for `Claim.complete(publish=…)`.
 
@@ -216,12 +219,13 @@ class Session:
             phase=phase,
             path=path,
             suffix=new_id() if claim is None else claim.id,
-            registered=[a.path for a in tapfile.artifacts if a.identity != (phase, name)],
+            registered=tapfile.artifacts,
             type=type,
             producer=producer or ("" if claim is None else claim.agent),
             consumers=consumers,
             media_type=media_type,
-            metadata=metadata or {},
+            metadata=metadata,
+            on_progress=on_progress,
         )
 
     def publish(
@@ -239,6 +243,7 @@ class Session:
         overwrite: bool = False,
         checksum: str = "",
         claim: Claim | None = None,
+        on_progress: Progress | None = None,
     ) -> Artifact:
         """Store an artifact and register it; returns it as registered.
 
@@ -256,7 +261,7 @@ class Session:
                 producer=producer or ("" if claim is None else claim.agent),
                 consumers=consumers,
                 media_type=media_type,
-                metadata=metadata or {},
+                metadata=metadata,
             )
         else:
             artifact = self.stage(
@@ -270,6 +275,7 @@ class Session:
                 media_type=media_type,
                 metadata=metadata,
                 claim=claim,
+                on_progress=on_progress,
             )
             if checksum and checksum != artifact.checksum:
                 raise FormatError(
@@ -326,24 +332,36 @@ class Session:
         )
 
     def edit(
-        self, change: Callable[[dict[str, Any]], Any], *, by: str = "", reason: str = ""
+        self,
+        change: Callable[[dict[str, Any]], Any],
+        *,
+        by: str = "",
+        reason: str = "",
+        timeout: float = 60,
     ) -> tuple[edits.Change, ...]:
         """Change fields of the document: `change` gets a copy and alters it in place.
 
-        Returns what changed.  The same rules hold as for any other change; what another commit
-        changed meanwhile is a conflict and is refused.
+        Returns what changed.  The same rules hold as for any other change.  If another commit
+        changed the same field meanwhile, `change` is called again with the newest document, for
+        up to `timeout` seconds; then `ConflictError` says which field.
         """
-        snapshot = self.state.refresh()
-        document = msgspec.json.decode(msgspec.json.encode(snapshot.document))
-        change(document)
-        changes = edits.diff(snapshot.document, document)
-        if changes:
-            self.state.commit(
-                operations.Edit(
-                    id=new_id(), by=by, reason=reason, changes=changes, base=snapshot.rev
-                )
+        deadline = self.clock.monotonic() + timeout
+        while True:
+            snapshot = self.state.refresh()
+            document = msgspec.json.decode(msgspec.json.encode(snapshot.document))
+            change(document)
+            changes = edits.diff(snapshot.document, document)
+            if not changes:
+                return changes
+            operation = operations.Edit(
+                id=new_id(), by=by, reason=reason, changes=changes, base=snapshot.rev
             )
-        return changes
+            try:
+                self.state.commit(operation)
+                return changes
+            except ConflictError:
+                if self.clock.monotonic() >= deadline:
+                    raise
 
     def signal(self, name: str, data: Any = None, *, by: str = "") -> None:
         """Give a signal, once and for all: no lock, no commit, one exclusive creation.
@@ -529,7 +547,7 @@ def _user_check(store: Store, config: SessionConfig) -> Callable[[dict[str, Any]
 
 
 def create(
-    url: str,
+    url: object,
     *,
     roles: Iterable[str] | Mapping[str, int] = (),
     phase: str = "",
@@ -550,6 +568,8 @@ def create(
 ) -> Session:
     """Make a session at `url` and open it.
 
+    `url`: a path, a URL (`file:///…`, `memory://…`, any scheme of fsspec), or fsspec's own
+    `(filesystem, path)`; `storage_options` as in fsspec.
     `roles`: names, a repeated one has so many slots; or a mapping of name to slots.  `phases`:
     the phases allowed, in order (none: any).  `foreign`: programs that edit the Tapfile
     themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
@@ -557,7 +577,7 @@ def create(
 
     Raises `AlreadyExistsError` if there is a session.
     """
-    store = registry.open_store(url, storage_options=storage_options)
+    store = registry.open_store(url, storage_options=storage_options, clock=clock)
     if not store.capabilities.create:
         raise UnsupportedOperationError(
             f"{store.url} has no exclusive creation, which every session needs"
@@ -629,18 +649,18 @@ def _make_folders(store: LocalStore, tapfile: Tapfile) -> None:
 
 
 def open(
-    url: str,
+    url: object,
     *,
     storage_options: Mapping[str, Any] | None = None,
     locks: str | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Session:
-    """Open the session at `url`.
+    """Open the session at `url` (as in `create`).
 
     `locks`, if given, has to be the lock service that the session remembers.  Raises
     `SessionNotFoundError`.
     """
-    store = registry.open_store(url, storage_options=storage_options)
+    store = registry.open_store(url, storage_options=storage_options, clock=clock)
     data = configs.raw(store)
     config = configs.parse(store, data)
     if locks is not None and locks != config.locks:

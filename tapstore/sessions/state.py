@@ -61,12 +61,19 @@ class Snapshot:
     document: dict[str, Any]
     """Shared; never changed in place."""
 
+    content: bytes
+    """The document as it is kept: JSON."""
+
     at: float
     """Time of the commit, seconds since the epoch in the store's clock."""
 
     @property
     def rev(self) -> int:
         return self.head.n
+
+
+class _RacedError(Exception):
+    """Another writer committed the revision that we were about to."""
 
 
 class SessionState:
@@ -148,7 +155,7 @@ class SessionState:
             raise FormatError(
                 f"{self.store.url}: the content of revision {head.n} is damaged: {exc}"
             ) from exc
-        return Snapshot(head, tapfile, document, at)
+        return Snapshot(head, tapfile, document, content, at)
 
     def check_alive(self) -> None:
         """Raise `SessionNotFoundError` if the session was deleted (and perhaps made again)."""
@@ -163,9 +170,9 @@ class SessionState:
     def commit(self, *batch: Operation, timeout: float | None = 60) -> Snapshot:
         """Apply the operations to the newest state and commit the result as one revision.
 
-        All or nothing: the first that is refused raises, and nothing is written.  Raises
-        `WaitTimeoutError` if others kept winning for `timeout` seconds, `OutcomeUnknownError` if
-        the place never said.
+        All or nothing: the first that is refused raises what `operations.apply` raises, and
+        nothing is written.  Raises `WaitTimeoutError` if others kept winning for `timeout`
+        seconds, `OutcomeUnknownError` if the place never said.
         """
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         attempt = 0
@@ -173,7 +180,7 @@ class SessionState:
             while True:
                 try:
                     return self._try(batch)
-                except ConflictError as exc:
+                except _RacedError as exc:
                     attempt += 1
                     if deadline is not None and self._clock.monotonic() >= deadline:
                         raise WaitTimeoutError(
@@ -218,16 +225,16 @@ class SessionState:
         finding = self._view.find_edit(snapshot, self.log)
         operation = finding.operation
         while operation is not None:
+            imported, operation = operation, None
             try:
-                snapshot = self._write(snapshot, (operation,))
-                operation = None
-            except ConflictError:
+                snapshot = self._write(snapshot, (imported,))
+            except _RacedError:
                 snapshot = self._read()
                 finding = self._view.find_edit(snapshot, self.log)
                 operation = finding.operation
-            except (FormatError, NotAllowedError, InvalidKeyError) as exc:
+            except (FormatError, NotAllowedError, InvalidKeyError, ConflictError) as exc:
                 # Refused by the rules, or by the schema of the session.
-                operation = self._view.park(operation.id, snapshot, str(exc))
+                operation = self._view.park(imported.id, snapshot, str(exc))
         if finding.publish:
             self._publish(snapshot)
         return snapshot, finding.publish
@@ -263,14 +270,17 @@ class SessionState:
         head = self._commit(before.head, write_id, content, entry)
         # The files of a deleted session could have been made anew by this very write.
         self.check_alive()
-        self._snapshot = Snapshot(head, state, document, at)
+        self._snapshot = Snapshot(head, state, document, content, at)
         return self._snapshot
 
     def _commit(self, parent: Head, write_id: str, content: bytes, entry: dict[str, Any]) -> Head:
-        for _ in range(3):
-            with suppress(OutcomeUnknownError):
-                return self.log.commit(parent, write_id, content, entry)
-        return self.log.commit(parent, write_id, content, entry)
+        try:
+            for _ in range(3):
+                with suppress(OutcomeUnknownError):
+                    return self.log.commit(parent, write_id, content, entry)
+            return self.log.commit(parent, write_id, content, entry)
+        except ConflictError as exc:
+            raise _RacedError from exc
 
     # Heartbeats of this process' claims
 

@@ -111,7 +111,7 @@ class View:
             return False
         shown = format.certified(data)
         if shown is None and self._config.tapfile_format == "json":
-            current = data == format.render(snapshot.document, fmt="json")
+            current = data == snapshot.content
         else:
             current = shown == (snapshot.rev, snapshot.head.record.write_id)
         if current:
@@ -122,7 +122,9 @@ class View:
 
     def publish(self, snapshot: Snapshot, log: CommitLog) -> None:
         """Show this revision.  With a lock, only if it is still ours."""
-        data = format.render(snapshot.document, fmt=self._config.tapfile_format)
+        data = snapshot.content
+        if self._config.tapfile_format == "yaml":
+            data = format.render(snapshot.document, fmt="yaml")
         # A lock that somebody broke while we were stopped belongs to a writer who has seen, or
         # will see, our commit in the log: it publishes, and may have been edited since.
         if self._lock is not None and not self._lock.is_ours():

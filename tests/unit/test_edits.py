@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapstore.artifacts.model import Artifact
-from tapstore.errors import NotAllowedError
+from tapstore.errors import ConflictError, NotAllowedError
 from tapstore.sessions import edits, effects
 from tapstore.sessions import operations as ops
 from tapstore.sessions.tapfile import Participant, Tapfile, from_doc, to_doc
@@ -84,14 +84,14 @@ def test_a_zombie_that_writes_its_old_copy_is_refused():
     working = merge(goes_to_work)
     reset = ops.Reset(id="r", slot="coder", claim=working.participants[0].claim.id)
     head = ops.apply(working, reset, at=NOW, rev=10)
-    with pytest.raises(NotAllowedError, match=r"coder.status was changed.*but it is 'pending'"):
+    with pytest.raises(ConflictError, match=r"coder.status was changed.*but it is 'pending'"):
         merge(completes, working, head)
 
 
 def test_a_zombie_is_refused_when_the_role_was_taken_anew():
     working = merge(goes_to_work)
     again = merge(goes_to_work, id="e2")
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(ConflictError):
         merge(completes, working, again)
 
 
@@ -110,7 +110,7 @@ def test_an_edit_can_not_end_a_claim_of_tapstore():
 
 
 def test_an_edit_can_not_take_over_a_working_role():
-    with pytest.raises(NotAllowedError):
+    with pytest.raises(ConflictError):
         merge(lambda d: coder(d).update(agent_id="thief"), WORKING)
 
 
@@ -174,7 +174,7 @@ def test_items_appended_by_two_are_both_kept():
 
 def test_the_same_field_changed_by_two_is_a_conflict():
     head = merge(lambda d: d.update(counter=2))
-    with pytest.raises(NotAllowedError, match=r"counter was changed.*from 1 to 3, but it is 2"):
+    with pytest.raises(ConflictError, match=r"counter was changed.*from 1 to 3, but it is 2"):
         merge(lambda d: d.update(counter=3), BASE, head)
 
 

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapstore.errors import InvalidKeyError
-from tapstore.keys import check_key, check_name, decode_name, encode_name, is_key, mask_url
+from tapstore.keys import _PLAIN, check_key, check_name, decode_name, encode_name, is_key, mask_url
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,8 @@ def test_names_that_would_garble_a_terminal_or_a_file_are_refused(name):
 def test_urls_are_shown_without_credentials():
     masked = mask_url("s3://key:secret@host/bucket/p?token=abc")
     assert masked == "s3://***@host/bucket/p?token=***"
+
+
+@given(st.from_regex(_PLAIN, fullmatch=True))
+def test_the_short_way_accepts_nothing_that_the_long_way_refuses(key):
+    assert is_key(key)
