@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-REQUIRE_ALL = os.environ.pop("TAPSTORE_REQUIRE_ALL", "") == "1"
+REQUIRE_ALL = os.environ.get("TAPSTORE_REQUIRE_ALL") == "1"
 
 # A developer's own `TAPSTORE_URL` must not become a test's session.
 for _name in [name for name in os.environ if name.startswith("TAPSTORE_")]:
-    del os.environ[_name]
+    if _name != "TAPSTORE_REQUIRE_ALL":  # the workers of xdist inherit it from here
+        del os.environ[_name]
 
 # Deadlines per example would fail on a busy machine, not on a slow algorithm.  In CI the examples
 # are the same each time, so that a change is judged by itself; soak looks for new ones.

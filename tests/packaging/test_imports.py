@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 BANNED = {
     "aiobotocore", "asyncio", "boto3", "botocore", "click", "fsspec", "http", "jsonschema_rs",
     "multiprocessing", "redis", "rich", "s3fs", "sqlite3", "ssl", "unittest", "urllib.request",
@@ -58,6 +60,15 @@ def modules(program: str) -> set[str]:
 def test_importing_tapstore_loads_nothing_heavy():
     before = modules("")  # the interpreter itself may bring some (coverage, a debugger)
     assert BANNED & (modules("import tapstore") - before) == set()
+
+
+@pytest.mark.parametrize("module", ["tapstore.sessions.session", "tapstore.cli"])
+def test_a_local_session_loads_only_what_it_uses(module):
+    """Each command of an agent's script starts a new process: its imports are its latency."""
+    waiting, other_places = {"asyncio", "watchfiles"}, {"fsspec", "http", "ssl", "urllib.request"}
+    validating = {"jsonschema", "jsonschema_rs"}
+    loaded = modules(f"import {module}") - modules("")
+    assert loaded & (waiting | other_places | validating) == set()
 
 
 def test_the_check_for_heavy_imports_would_notice_one():
