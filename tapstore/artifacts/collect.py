@@ -84,13 +84,11 @@ def remove(
 
 
 def _delete(store: Store, info: ObjectInfo) -> bool:
+    conditional = store.capabilities.conditional_delete
     try:
-        if store.capabilities.conditional_delete:
-            store.delete(info.key, version=info.version)
-        elif store.head(info.key).version == info.version:
-            store.delete(info.key)
-        else:
+        if store.head(info.key).version != info.version:
             return False
+        store.delete(info.key, version=info.version if conditional else None)
     except (NotFoundError, ConflictError):
         # Another collector was faster, or somebody wrote it again.
         return False

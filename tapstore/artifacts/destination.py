@@ -46,9 +46,10 @@ def resolve(dest: str | os.PathLike[str], inside: str | os.PathLike[str] | None)
 class File:
     """A new file that is being written; a full disk and the like come as `StoreError`."""
 
-    def __init__(self, path: str, *, executable: bool = False) -> None:
-        self._path = path
-        with _failures(path):
+    def __init__(self, path: str, *, becomes: str, executable: bool = False) -> None:
+        """`becomes` is the path that it will have, for messages."""
+        self._path = becomes
+        with _failures(becomes):
             self._fd = os.open(path, _CREATE, 0o777 if executable else 0o666)
 
     def write(self, data: bytes | memoryview) -> None:
@@ -83,7 +84,7 @@ def new_file(path: str) -> Iterator[File]:
     temp = _temp(path)
     with _failures(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
-    file = File(temp)
+    file = File(temp, becomes=path)
     try:
         with file:
             yield file
@@ -106,7 +107,7 @@ def new_folder(path: str) -> Iterator[Folder]:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         os.mkdir(temp)
     try:
-        yield Folder(temp)
+        yield Folder(temp, becomes=path)
         try:
             # Onto an empty folder only: it fails on anything else.
             os.rename(temp, path)
@@ -122,19 +123,21 @@ def new_folder(path: str) -> Iterator[Folder]:
 class Folder:
     """A new folder that nobody else writes to, so that no link can stand in the way."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, becomes: str) -> None:
         self._path = path
+        self._becomes = becomes
         self._made: set[str] = set()
 
     def file(self, name: str, *, executable: bool) -> File:
         """Create the file `name`, a key that was checked, and the folders above it."""
         path = os.path.join(self._path, *name.split("/"))
+        becomes = os.path.join(self._becomes, *name.split("/"))
         parent = os.path.dirname(path)
         if parent not in self._made:
-            with _failures(path):
+            with _failures(becomes):
                 os.makedirs(parent, exist_ok=True)
             self._made.add(parent)
-        return File(path, executable=executable)
+        return File(path, becomes=becomes, executable=executable)
 
 
 def _temp(path: str) -> str:

@@ -67,15 +67,15 @@ def _fault(uri: str) -> str | None:
         return f"it is longer than {MAX_URI_CHARACTERS} characters"
     if not uri.isprintable() or " " in uri:
         return "it contains a space or control character: percent-encode it"
-    match = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/].*)", uri)
-    if not match:
-        return "it is not of the form scheme://place/path"
-    scheme = match[1].lower()
+    match = re.match(r"([A-Za-z][A-Za-z0-9+._-]*)://(.*)", uri)
+    scheme = match[1].lower() if match else ""
     if scheme in _LOCAL:
         return (
             f"{scheme}:// means something else on each machine: "
             "publish the file, or put it where all agents reach it by one URI"
         )
+    if not match or not match[2].strip("/") or match[2].startswith("/"):
+        return "it is not of the form scheme://place/path"
     if "::" in uri:
         return "chained URLs are refused: register the URI of the bytes themselves"
     try:

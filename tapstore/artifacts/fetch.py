@@ -181,6 +181,8 @@ def _copy_object(
             fault = exc
             file.restart()
             meter.done = before
+        except InvalidKeyError as exc:
+            raise InvalidKeyError(f"refused to read {what}: {exc}") from exc
         except NotFoundError:
             if not is_condemned(store, key):
                 break

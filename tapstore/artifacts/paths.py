@@ -152,8 +152,9 @@ def shown(path: str) -> str:
     """The path or URI for messages, without credentials."""
     if "://" not in path:
         return path
+    address, mark, _ = path.partition("#")
     try:
-        return keys.mask_url(path)
+        return keys.mask_url(address) + (mark and "#…")
     except ValueError:
         # Not a URL, so nobody knows where in it a secret might stand.
         return path.partition("://")[0] + "://…"

@@ -21,7 +21,7 @@ from tapstore.artifacts.paths import FOLDER, parents
 from tapstore.artifacts.sources import BytesContent, Content
 from tapstore.artifacts.streams import CHUNK_BYTES, HashingReader, Meter, buffered
 from tapstore.errors import AlreadyExistsError, InvalidKeyError, NotFoundError, StoreError
-from tapstore.types import ObjectInfo
+from tapstore.types import CREATE, ObjectInfo
 
 REUSE_SECONDS = 300.0
 COMMIT_SECONDS = 600.0
@@ -79,7 +79,7 @@ def _create(
     with content.open() as stream:
         reader = HashingReader(stream, expected=expected, meter=meter)
         try:
-            store.upload(name, buffered(reader))
+            store.upload(name, buffered(reader), CREATE)
         except AlreadyExistsError:
             if meter is not None:
                 meter.done = before
