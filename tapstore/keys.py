@@ -75,8 +75,10 @@ def is_key(key: str) -> bool:
 
 def check_prefix(prefix: str) -> str:
     """Return `prefix` if it is one that `Store.list` takes: empty, or the beginning of a key."""
-    if prefix:
-        check_key(prefix.rstrip("/") if prefix.endswith("/") else prefix)
+    # What can be continued to a key is the beginning of one: `con` and `a.` are, `a//` is not.
+    reason = _fault(prefix + "x")
+    if reason:
+        raise InvalidKeyError(f"invalid prefix {prefix[:80]!r}: {reason}")
     return prefix
 
 
