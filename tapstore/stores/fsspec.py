@@ -127,7 +127,7 @@ class FsspecStore(Store):
         check_key(key)
         failures.check_mode(mode)
         if mode is CREATE:
-            data = source.read(_CREATE_LIMIT + 1)
+            data = _read_up_to(_CREATE_LIMIT + 1, source)
             self._check_create(key, len(data))
             return self.put(key, data, mode)
         # First to a file of ours: many filesystems commit what they have when a stream breaks.
@@ -278,6 +278,14 @@ class FsspecStore(Store):
         except FileNotFoundError:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             return action(path)
+
+
+def _read_up_to(size: int, source: BinaryIO) -> bytes:
+    pieces = []
+    while size > 0 and (piece := source.read(size)):
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def _as_os_error(exc: Exception) -> OSError:

@@ -99,7 +99,7 @@ class LocalStore(Store):
 
     def upload(self, key: str, source: BinaryIO, mode: PutMode = CREATE) -> PutResult:
         mode = self._check_write(key, mode)
-        chunks = iter(lambda: source.read(_CHUNK), b"")
+        chunks = iter(partial(source.read, _CHUNK), b"")
         return self._written(self._publisher.write_once(key, chunks, mode))
 
     def delete(self, key: str, *, version: str | None = None) -> None:

@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ from tapstore.types import (
 )
 
 _PAGE = 1000
+_CHUNK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ class MemoryStore(Store):
 
     def upload(self, key: str, source: BinaryIO, mode: PutMode = CREATE) -> PutResult:
         check_key(key)
-        return self.put(key, source.read(), mode)
+        # Asked until it has no more: an unbuffered source may give less than it is asked for.
+        return self.put(key, b"".join(iter(partial(source.read, _CHUNK), b"")), mode)
 
     def open(self, key: str, *, start: int = 0) -> AbstractContextManager[BinaryIO]:
         return io.BytesIO(self.get(key, start=start).data)

@@ -26,7 +26,7 @@ Action = Callable[[str], object]
 """Called with the key.  What it raises is what the caller of the store gets."""
 
 
-class SimulatedCrash(BaseException):  # noqa: N818 - like KeyboardInterrupt: no code may handle it
+class SimulatedCrash(BaseException):
     """The process ends here, as far as the code under test can tell."""
 
 

@@ -1,0 +1,47 @@
+"""What MemoryStore promises beyond the contract of all stores."""
+
+import pytest
+from store_places import MemoryPlace
+
+from tapstore.errors import InvalidKeyError, NotFoundError
+from tapstore.stores.memory import MemoryStore
+from tapstore.testing.stores import StoreTests
+from tapstore.types import Capabilities
+
+
+class TestMemoryStore(StoreTests):
+    capabilities = Capabilities(create=True, update=True, conditional_delete=True, files=False)
+
+    @pytest.fixture
+    def place(self):
+        return MemoryPlace()
+
+
+def test_a_store_without_a_name_is_private():
+    MemoryStore().put("a", b"mine")
+    with pytest.raises(NotFoundError):
+        MemoryStore().get("a")
+
+
+def test_stores_of_different_names_share_nothing():
+    MemoryStore("memory://one-name").put("a", b"mine")
+    with pytest.raises(NotFoundError):
+        MemoryStore("memory://another-name").get("a")
+
+
+def test_a_folder_in_the_url_is_a_part_of_the_space():
+    MemoryStore("memory://with-folders/team/alpha").put("a", b"data")
+    assert MemoryStore("memory://with-folders/team").get("alpha/a").data == b"data"
+
+
+@pytest.mark.parametrize("url", ["file:///tmp", "memory://name/../x", "name"])
+def test_what_is_no_memory_url_is_refused(url):
+    with pytest.raises(InvalidKeyError):
+        MemoryStore(url)
+
+
+def test_a_version_never_returns_when_a_name_is_used_again():
+    store = MemoryStore()
+    first = store.put("a", b"same").version
+    store.delete("a")
+    assert store.put("a", b"same").version != first
