@@ -629,7 +629,7 @@ def create(
     if isinstance(store, LocalStore):
         _make_folders(store, tapfile)
     session = Session(store, config, config_bytes, clock=clock)
-    session.state.refresh()
+    session.state.publish()
     return session
 
 

@@ -201,6 +201,15 @@ class SessionState:
         self.log.collect(snapshot.head)
         return snapshot
 
+    def publish(self) -> None:
+        """Bring the Tapfile up to date; an edit of it is imported first."""
+        with self._mutex, self._view.exclusive(wait=self.config.tapfile_lock_wait_seconds) as mine:
+            snapshot = self._read()
+            if mine and self._view.foreign:
+                self._settle(snapshot)
+            elif mine:
+                self._publish(snapshot)
+
     def _publish(self, snapshot: Snapshot) -> None:
         try:
             self._view.publish(snapshot, self.log)

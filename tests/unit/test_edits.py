@@ -178,9 +178,10 @@ def test_the_same_field_changed_by_two_is_a_conflict():
         merge(lambda d: d.update(counter=3), BASE, head)
 
 
-def test_the_same_change_made_by_two_is_no_conflict():
+def test_two_that_count_from_the_same_number_are_a_conflict():
     head = merge(lambda d: d.update(counter=2))
-    assert merge(lambda d: d.update(counter=2), BASE, head).extra["counter"] == 2
+    with pytest.raises(ConflictError):
+        merge(lambda d: d.update(counter=2), BASE, head)
 
 
 def test_nothing_of_a_refused_edit_is_applied():
