@@ -14,9 +14,10 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
+
+from tapstore.sessions.times import canonical_time
 
 MAX_DEPTH = 64
 MAX_NODES = 250_000
@@ -206,16 +207,12 @@ def _scalar(value: Any, text: str, spec: Any, *, line: int = 0) -> Any:
         return text
     if spec is TIME:
         return _time(text, line=line)
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise FaultError(
-                f"the number {text[:40]} cannot be kept (infinite, not a number, or too large); "
-                "quote it if it is text",
-                line=line,
-            )
-    elif not _SMALLEST <= value <= _LARGEST:
+    kept = math.isfinite(value) if type(value) is float else _SMALLEST <= value <= _LARGEST
+    if not kept:
         raise FaultError(
-            f"the number {text[:40]} has more than 64 bits; quote it to keep it as text", line=line
+            f"the number {text[:40]} cannot be kept: whole numbers have at most 64 bits, and "
+            "infinity and NaN are no numbers; quote it if it is text",
+            line=line,
         )
     return value
 
@@ -225,15 +222,6 @@ def whole_number(text: str) -> int | float:
     return int(text) if len(text) <= 24 else math.inf
 
 
-_CANONICAL = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
-_TIME = re.compile(
-    r"(\d{4})-(\d\d?)-(\d\d?)"
-    r"(?:(?:[Tt]|[ \t]+)(\d\d?):(\d\d)(?::(\d\d)(?:[.,](\d*))?)?"
-    r"(?:[ \t]*(?:[Zz]|([-+])(\d\d?)(?::?(\d\d))?))?)?",
-    re.ASCII,
-)
-
-
 def _time(text: str, *, line: int = 0) -> str | None:
     if not text:
         return None
@@ -241,42 +229,6 @@ def _time(text: str, *, line: int = 0) -> str | None:
         return canonical_time(text)
     except ValueError as exc:
         raise FaultError(str(exc), line=line) from exc
-
-
-def canonical_time(text: str) -> str:
-    """The one way in which a time is written: `2024-04-15T10:30:00Z`, `2024-04-15T10:30:00.25Z`.
-
-    Takes ISO 8601 and every form that YAML 1.1 libraries make of it; without a zone it is UTC,
-    without a time of day midnight.  Raises `ValueError`.
-    """
-    try:
-        if _CANONICAL.fullmatch(text):
-            datetime.fromisoformat(text)
-            return text
-        match = _TIME.fullmatch(text)
-        if match is None:
-            raise ValueError("it has another form")
-        return _in_utc(*match.groups())
-    except (ValueError, OverflowError) as exc:
-        raise ValueError(
-            f"{shorten(text)} is no time ({exc}); write it like 2024-04-15T10:30:00Z"
-        ) from exc
-
-
-def _in_utc(
-    year: str, month: str, day: str,
-    hour: str | None, minute: str | None, second: str | None, fraction: str | None,
-    sign: str | None, zone_hours: str, zone_minutes: str | None,
-) -> str:  # fmt: skip
-    moment = datetime(
-        int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0)
-    )
-    if sign:
-        ahead = timedelta(hours=int(zone_hours), minutes=int(zone_minutes or 0))
-        moment += -ahead if sign == "+" else ahead
-    # The digits are kept as they are: nanoseconds do not fit into a datetime.
-    digits = (fraction or "").rstrip("0")
-    return f"{moment.isoformat()}{'.' if digits else ''}{digits}Z"
 
 
 def place(path: Iterable[str | int]) -> str:
@@ -293,6 +245,8 @@ def place(path: Iterable[str | int]) -> str:
 
 
 def shorten(value: object, limit: int = 60) -> str:
-    """`repr` of a value, cut to be read."""
+    """A value for people: cut, and with the words of the file instead of Python's."""
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else str(value).lower()
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -40,7 +40,6 @@ _TYPES = {
     "boolean": "true or false",
     "null": "null",
 }
-_WORDS = {None: "null", True: "true", False: "false"}
 
 
 def check(doc: Any, *, name: str = "Tapfile") -> None:
@@ -88,7 +87,7 @@ class UserSchema:
             )
         schema = format.parse_plain(data, name=name)
         if not isinstance(schema, dict):
-            raise FormatError(f"{name}: a JSON Schema is a mapping, not {_shown(schema)}")
+            raise FormatError(f"{name}: a JSON Schema is a mapping, not {shorten(schema)}")
         self._name = name
         self._schema = schema
         self._validator = _compile_user(schema, name)
@@ -149,22 +148,18 @@ def _describe(fault: ValidationError, schema: dict[str, Any]) -> str:
         wanted = _description(schema, [*rule, "properties", missing])
         return f"{place([*path, missing])} is missing{_should_be(wanted)}"
     where = place(path) or "the document"
-    value = _shown(fault.instance)
+    value = shorten(fault.instance)
     wanted = _description(schema, rule)
     if kind == "type":
-        types = " or ".join(_TYPES.get(t, t) for t in fault.kind.as_dict()["types"])
-        return f"{where} is {value}, but must be {types}{_should_be(wanted)}"
+        types = sorted(fault.kind.as_dict()["types"], key="null".__eq__)
+        expected = " or ".join(_TYPES.get(t, t) for t in types)
+        return f"{where} is {value}, but must be {expected}{_should_be(wanted)}"
     if kind == "enum":
-        options = ", ".join(_shown(option) for option in fault.kind.as_dict()["options"])
+        options = ", ".join(shorten(option) for option in fault.kind.as_dict()["options"])
         return f"{where} is {value}, but must be one of {options}{_should_be(wanted)}"
     if kind in ("pattern", "minLength") and wanted:
         return f"{where} is {value}{_should_be(wanted)}"
     return f"{where} is {value}: {_cut(fault.message)}{_should_be(wanted)}"
-
-
-def _shown(value: Any) -> str:
-    """As it stands in the file, not as Python says it."""
-    return _WORDS[value] if value is None or isinstance(value, bool) else shorten(value)
 
 
 def _should_be(wanted: str) -> str:

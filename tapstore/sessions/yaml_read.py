@@ -211,9 +211,10 @@ class _Reader:
 def _refuse_tag(event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> None:
     # "!" alone says only "do not guess": some libraries write it before a quoted text.
     if event.tag is not None and event.tag != "!":
+        shown = shorten(event.tag.replace("tag:yaml.org,2002:", "!!", 1))
         raise _fault(
             event,
-            f"the tag {shorten(event.tag)} is not read; a Tapfile holds text, numbers, true, "
+            f"the tag {shown} is not read; a Tapfile holds text, numbers, true, "
             "false, null, lists and mappings, all without tags",
         )
 
