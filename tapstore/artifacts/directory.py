@@ -60,6 +60,8 @@ def _store_file(store: Store, file: _Found, needed: Callable[[str], bool], meter
             manifest.object_keys(sha256),
             content,
             registered=lambda _: needed(sha256),
+            # Whoever writes there writes the same.
+            unique=lambda key: key,
             expected=f"sha256:{sha256}",
             meter=meter,
         )

@@ -27,6 +27,8 @@ RESERVED = (".tap", "inbox", "logs", "handoffs", OBJECTS, COLLECTED)
 
 MAX_ALTERNATIVES = 100
 
+UNIQUE_CHARACTERS = 16
+
 _SUFFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -129,8 +131,13 @@ def alternatives(path: str, suffix: str) -> Iterator[str]:
         raise InvalidKeyError(
             f"the suffix {suffix!r} is not made of 1 to 64 letters, digits, '-' and '_'"
         )
-    check_path(_with_suffix(path, f"{suffix}-{MAX_ALTERNATIVES}"))
+    check_path(unique(path, suffix, "0" * UNIQUE_CHARACTERS))
     return _alternatives(path, suffix)
+
+
+def unique(path: str, suffix: str, random: str) -> str:
+    """A name for these bytes that nobody else uses, where names cannot be taken exclusively."""
+    return _with_suffix(path, f"{suffix}-{random}")
 
 
 def _alternatives(path: str, suffix: str) -> Iterator[str]:

@@ -20,8 +20,14 @@ from tapstore.artifacts.condemned import is_condemned
 from tapstore.artifacts.paths import FOLDER, parents
 from tapstore.artifacts.sources import BytesContent, Content
 from tapstore.artifacts.streams import CHUNK_BYTES, HashingReader, Meter, buffered
-from tapstore.errors import AlreadyExistsError, InvalidKeyError, NotFoundError, StoreError
-from tapstore.types import CREATE, ObjectInfo
+from tapstore.errors import (
+    AlreadyExistsError,
+    InvalidKeyError,
+    NotFoundError,
+    StoreError,
+    UnsupportedOperationError,
+)
+from tapstore.types import CREATE, OVERWRITE, ObjectInfo, PutMode
 
 REUSE_SECONDS = 300.0
 COMMIT_SECONDS = 600.0
@@ -42,27 +48,30 @@ def place(
     content: Content,
     *,
     registered: Callable[[str], bool],
+    unique: Callable[[str], str],
     expected: str = "",
     meter: Meter | None = None,
 ) -> Placed:
     """Store the bytes of `content`; return the name that was taken, with the sum as stored.
 
+    `unique` gives a name to use instead, to which nobody else writes other bytes, where the place
+    cannot create so large an object exclusively.
     With `expected`, bytes of another checksum are refused (`ConflictError`) and nothing is
     stored.  Safe to repeat: it finds what an earlier attempt left.
     """
     name = ""
     for name in names:
-        placed = _create(store, name, content, expected, meter)
+        placed = _create(store, name, content, unique, expected, meter)
         created = placed is not None
         if placed is None:
             placed = _find(store, name, content, registered, meter)
         if placed is None:
             continue
-        if not is_condemned(store, name):
+        if not is_condemned(store, placed.key):
             return placed
         if created:
             # Nobody else relies on it: they see the record that we saw.
-            store.delete(name)
+            store.delete(placed.key)
     raise AlreadyExistsError(
         f"{name!r} and all names before it are taken in {store.url} by other bytes; "
         "nothing was written: publish under another name, or under a new claim"
@@ -70,20 +79,36 @@ def place(
 
 
 def _create(
-    store: Store, name: str, content: Content, expected: str, meter: Meter | None
+    store: Store,
+    name: str,
+    content: Content,
+    unique: Callable[[str], str],
+    expected: str,
+    meter: Meter | None,
 ) -> Placed | None:
     before = meter.done if meter is not None else 0
     # A look first: most places would take all the bytes before they say that the name is taken.
     if not isinstance(content, BytesContent) and _look(store, name) is not None:
         return None
+    try:
+        return _upload(store, name, content, CREATE, expected, meter)
+    except (AlreadyExistsError, UnsupportedOperationError) as exc:
+        if meter is not None:
+            meter.done = before
+        if isinstance(exc, AlreadyExistsError):
+            return None
+        # Some places cannot create exclusively what takes several requests.
+        if not store.capabilities.create:
+            raise
+    return _upload(store, unique(name), content, OVERWRITE, expected, meter)
+
+
+def _upload(
+    store: Store, name: str, content: Content, mode: PutMode, expected: str, meter: Meter | None
+) -> Placed:
     with content.open() as stream:
         reader = HashingReader(stream, expected=expected, meter=meter)
-        try:
-            store.upload(name, buffered(reader), CREATE)
-        except AlreadyExistsError:
-            if meter is not None:
-                meter.done = before
-            return None
+        store.upload(name, buffered(reader), mode)
         return Placed(key=name, checksum=reader.checksum, size=reader.size)
 
 

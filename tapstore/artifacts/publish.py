@@ -7,8 +7,9 @@ knows of (see `collect`), and a second publisher of the same name takes another 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from tapstore.abc import Store
@@ -45,7 +46,8 @@ def stage(
     `source` is bytes, the path of a file or directory, or a binary stream, read from where it
     stands.  The bytes lie at `path`, or `artifacts/<phase>/<name>`; if other bytes lie there, at
     the same with `~<suffix>` before the extension (and `-2`, `-3`, … if the same suffix was used
-    for other bytes before).  Bytes that are there already are compared and not stored again, if
+    for other bytes before; random, where the place cannot create so large an object exclusively).
+    Bytes that are there already are compared and not stored again, if
     they are safe from being collected.
 
     `suffix` should be the id of the claim or operation: repeating the call after a crash finds
@@ -65,15 +67,20 @@ def stage(
         paths.check_path(wanted, registered=others)
         names = paths.alternatives(wanted, suffix)
         check_surroundings(store, wanted)
-        is_registered = frozenset(a.path for a in registered).__contains__
+        place_here = partial(
+            place,
+            store,
+            names,
+            registered=frozenset(a.path for a in registered).__contains__,
+            unique=lambda _: paths.unique(wanted, suffix, secrets.token_hex(8)),
+        )
         folder = _folder(source)
         if folder is not None:
             data = _store_directory(store, folder, registered, on_progress)
-            placed = place(store, names, BytesContent(data), registered=is_registered)
+            placed = place_here(BytesContent(data))
         else:
             with opened(source) as content:
-                meter = Meter(content.size(), on_progress)
-                placed = place(store, names, content, registered=is_registered, meter=meter)
+                placed = place_here(content, meter=Meter(content.size(), on_progress))
     except InvalidKeyError as exc:
         raise InvalidKeyError(f"cannot publish {what}: {exc}") from exc
     return Artifact(

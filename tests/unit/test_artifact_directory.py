@@ -1,5 +1,6 @@
 import json
 import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -397,3 +398,10 @@ def test_what_is_built_is_parsed_to_the_same_and_what_parses_can_be_recreated(pa
 def test_whatever_the_bytes_only_a_format_error_comes_out(data):
     with pytest.raises(FormatError):
         manifest.parse(data, "it")
+
+
+def test_the_example_in_the_specification_is_a_manifest():
+    document = Path(__file__).parents[2] / "docs/spec/artifacts.md"
+    example = document.read_text("utf-8").partition("```json")[2].partition("```")[0]
+    parsed = manifest.parse(example.encode(), "the example")
+    assert json.loads(manifest.render(parsed)) == json.loads(example)

@@ -1,11 +1,14 @@
+import dataclasses
 import errno
 import io
 import os
+import re
 from pathlib import Path
 
 import pytest
 
 from tapstore.artifacts.condemned import condemn
+from tapstore.artifacts.manifest import object_key
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.paths import alternatives
 from tapstore.artifacts.place import REUSE_SECONDS
@@ -16,8 +19,10 @@ from tapstore.errors import (
     InvalidKeyError,
     NotFoundError,
     StoreError,
+    UnsupportedOperationError,
 )
 from tapstore.stores.local import LocalStore
+from tapstore.types import CREATE, OVERWRITE
 from tests.unit.artifact_places import make_place, sha256
 
 
@@ -235,6 +240,42 @@ def test_a_hundred_versions_of_one_suffix_are_enough(place):
         place.store.put(path, b"old")
     with pytest.raises(AlreadyExistsError, match="under a new claim"):
         publish(place, b"new")
+
+
+@pytest.fixture
+def small(place):
+    """A place that creates exclusively only what fits into one request."""
+
+    class Small(type(place.store)):
+        def upload(self, key, source, mode):
+            if mode is CREATE and len(data := source.read()) > 1000:
+                raise UnsupportedOperationError("too large to create exclusively")
+            return super().upload(key, source if mode is OVERWRITE else io.BytesIO(data), mode)
+
+    place.store.__class__ = Small
+    return place
+
+
+@pytest.mark.parametrize("kind", [bytes, io.BytesIO, Pipe])
+def test_what_cannot_be_created_exclusively_gets_a_name_of_its_own(small, kind):
+    versions = [publish(small, kind(letter * 5000)) for letter in (b"a", b"b", b"b")]
+    assert [small.get(version) for version in versions] == [b"a" * 5000, b"b" * 5000, b"b" * 5000]
+    assert len({version.path for version in versions}) == 3
+    assert all(re.fullmatch(r"artifacts/p/x~c1-[0-9a-f]{16}\.py", v.path) for v in versions)
+
+
+def test_large_files_of_a_directory_are_stored_by_their_sum_anywhere(small, tmp_path):
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/large").write_bytes(b"x" * 5000)
+    publish(small, tmp_path / "tree", name="tree")
+    assert object_key(sha256(b"x" * 5000)[7:]) in small.everything()
+
+
+def test_where_nothing_can_be_created_exclusively_publishing_is_refused(small):
+    small.store.capabilities = dataclasses.replace(small.store.capabilities, create=False)
+    with pytest.raises(UnsupportedOperationError):
+        publish(small, b"x" * 5000)
+    assert small.everything() == []
 
 
 # What is refused
