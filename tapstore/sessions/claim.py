@@ -82,6 +82,11 @@ class Claim:
         return self._grant.fence
 
     @property
+    def ended(self) -> bool:
+        """Whether it was completed, failed, released or detached through this object."""
+        return self._ended
+
+    @property
     def lost(self) -> threading.Event:
         """Set when the claim is known to be lost; never cleared."""
         if self._renewer is None:

@@ -50,9 +50,12 @@ def parse(data: bytes, *, name: str = "Tapfile") -> dict[str, Any]:
     return doc
 
 
-def parse_plain(data: bytes, *, name: str) -> Any:
-    """The value in other YAML or JSON data, under the same rules, with no field known."""
-    return _parse(data, name, None)
+def parse_plain(data: bytes, *, name: str, spec: Any = None) -> Any:
+    """The value in other YAML or JSON data, under the same rules.
+
+    `spec` names the kinds of its fields, as `fields.TAPFILE` does; by default none is known.
+    """
+    return _parse(data, name, spec)
 
 
 def _parse(data: bytes, name: str, spec: Any) -> Any:

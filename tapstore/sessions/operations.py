@@ -57,6 +57,9 @@ class Claim(Operation, frozen=True, kw_only=True, omit_defaults=True, tag="claim
     phase: str = ""
     """Set the phase in the same commit; empty: leave it."""
 
+    expected: str | None = None
+    """Only in this phase: who looked for work in it may be too late."""
+
     takeover: bool = False
     """If this very agent id is at work already (started twice), fence that instance off."""
 
@@ -176,6 +179,11 @@ def apply(state: Tapfile, operation: Operation, *, at: float, rev: int) -> Tapfi
 
 def _claim(state: Tapfile, op: Claim, at: float, rev: int) -> Tapfile:
     check_name(op.agent, "agent id")
+    if op.expected is not None and op.expected != state.current_phase:
+        raise NotAllowedError(
+            f"session {state.session_id} is in phase {state.current_phase!r}, not "
+            f"{op.expected!r}; {op.role} was not claimed"
+        )
     slots = _slots(state, op.role)
     own = next((p for p in slots if p.status == WORKING and p.agent_id == op.agent), None)
     if own is not None:

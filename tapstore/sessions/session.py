@@ -129,6 +129,7 @@ class Session:
         wait: float | None = 0,
         ttl: float | None = None,
         phase: str = "",
+        expected: str | None = None,
         takeover: bool = False,
         on_lost: Callable[[Claim], None] | None = None,
         reason: str = "",
@@ -137,12 +138,13 @@ class Session:
 
         Waits up to `wait` seconds (None: for ever) while others hold it, and takes it back from
         holders that died.  Heartbeats are written until the claim ends; without one for `ttl`
-        seconds (the session's default if None) anybody may reset it.
+        seconds (the session's default if None) anybody may reset it.  `phase` is set in the same
+        commit; with `expected` it is made in that phase only.
 
         Raises `AlreadyClaimedError` naming the winner, or `NotAllowedError` if there is nothing
-        to claim (completed, assigned to another agent, no such role).
+        to claim (completed, assigned to another agent, no such role, another phase).
         """
-        operation = self._claim_operation(role, agent, ttl, phase, takeover, reason)
+        operation = self._claim_operation(role, agent, ttl, phase, expected, takeover, reason)
         waiter = Waiter(self.store, self.clock, timeout=wait)
         while True:
             try:
@@ -159,7 +161,14 @@ class Session:
         return Claim(self, participant, on_lost=on_lost)
 
     def _claim_operation(
-        self, role: str, agent: str, ttl: float | None, phase: str, takeover: bool, reason: str
+        self,
+        role: str,
+        agent: str,
+        ttl: float | None,
+        phase: str,
+        expected: str | None,
+        takeover: bool,
+        reason: str,
     ) -> operations.Claim:
         ttl = self.config.claim_ttl_seconds if ttl is None else ttl
         if not 0 < ttl <= 7 * 86400:
@@ -172,6 +181,7 @@ class Session:
             instance=new_id(),
             ttl_seconds=ttl,
             phase=phase,
+            expected=expected,
             takeover=takeover,
             reason=reason,
         )
