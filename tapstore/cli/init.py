@@ -1,0 +1,148 @@
+"""`tapstore init`: make a session."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import click
+
+from tapstore.cli.invocation import Invocation, agent_option, common_options
+from tapstore.cli.params import assignment, duration, json_or_text
+from tapstore.cli.views import slot_value
+from tapstore.keys import mask_url
+
+
+def _role(value: str) -> tuple[str, int]:
+    name, colon, count = value.rpartition(":")
+    if not colon or not count.isdecimal():
+        return value, 1
+    if not 1 <= int(count) <= 1000:
+        raise click.BadParameter(f"{value!r} has {count} slots; 1 to 1000 are possible")
+    return name, int(count)
+
+
+@click.command()
+@common_options
+@agent_option
+@click.option(
+    "-r",
+    "--role",
+    "roles",
+    type=_role,
+    multiple=True,
+    metavar="ROLE[:N]",
+    help="A role, with N slots (1).  Repeatable.",
+)
+@click.option(
+    "--phase",
+    "phases",
+    multiple=True,
+    metavar="PHASE",
+    help="The phase to begin in.  Repeated, the phases that are allowed, in order.",
+)
+@click.option("--id", "session_id", help="The session's id.  [default: the last part of the URL]")
+@click.option(
+    "--schema", type=click.File("rb"), help="A JSON Schema that every revision must also meet."
+)
+@click.option(
+    "--set",
+    "fields",
+    type=assignment,
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="A further field of the Tapfile; the value may be JSON.  Repeatable.",
+)
+@click.option(
+    "--format",
+    "tapfile_format",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="What the Tapfile is written in; both are read.",
+)
+@click.option(
+    "--ttl",
+    type=duration,
+    default=60.0,
+    metavar="DURATION",
+    help="A claim without a heartbeat for so long is stale.  [default: 60 s]",
+)
+@click.option(
+    "--max-attempts",
+    type=click.IntRange(0),
+    default=3,
+    show_default=True,
+    help="After so many stale claims in a row a role has failed; 0: never.",
+)
+@click.option(
+    "--locks",
+    default="o_excl",
+    show_default=True,
+    metavar="SERVICE",
+    help="What keeps named locks: o_excl (in the session itself), or a URL.",
+)
+@click.option(
+    "--foreign/--no-foreign",
+    default=None,
+    help="Whether programs may edit the Tapfile themselves.  [default: where it is a file]",
+)
+@click.option(
+    "--no-notify", is_flag=True, help="Drop no signal file into consumers' inboxes on completion."
+)
+@click.pass_obj
+def init(
+    invocation: Invocation,
+    roles: tuple[tuple[str, int], ...],
+    phases: tuple[str, ...],
+    session_id: str | None,
+    schema: Any,
+    fields: tuple[tuple[str, str], ...],
+    tapfile_format: Literal["yaml", "json"],
+    ttl: float,
+    max_attempts: int,
+    locks: str,
+    foreign: bool | None,
+    no_notify: bool,
+) -> None:
+    """Make a session: at the place given with -w, else right here.
+
+    \b
+    tapstore init -w /mnt/shared/review-42 --role coder --role reviewer:2
+    """  # fmt: skip
+    from tapstore.sessions.session import create
+
+    session = create(
+        invocation.given_url or os.getcwd(),
+        roles=[name for name, count in roles for _ in range(count)],
+        phase=phases[0] if phases else "",
+        phases=phases if len(phases) > 1 else (),
+        session_id=session_id,
+        tapfile_format=tapfile_format,
+        locks=locks,
+        foreign=foreign,
+        claim_ttl=ttl,
+        max_attempts=max_attempts,
+        notify_consumers=not no_notify,
+        schema=None if schema is None else schema.read(),
+        fields={name: json_or_text(value) for name, value in fields},
+        by=invocation.agent,
+    )
+    with session:
+        tapfile = session.tapfile
+        url = mask_url(session.url)
+        slots = ", ".join(p.label for p in tapfile.participants) or "none"
+        invocation.answer(
+            {
+                "session_id": session.id,
+                "url": url,
+                "phase": tapfile.current_phase,
+                "slots": [slot_value(p) for p in tapfile.participants],
+            },
+            f"session {session.id} at {url}",
+            f"roles: {slots}",
+        )
+        if not tapfile.participants:
+            invocation.note("nobody can claim anything yet: `tapstore edit` adds participants")
+        elif invocation.url:
+            invocation.note(f"next: export TAPSTORE_URL={url}")

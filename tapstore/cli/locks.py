@@ -1,0 +1,152 @@
+"""`tapstore lock | locks`: hold a named lock while a command runs; see and end who holds what."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tapstore.cli import console
+from tapstore.cli.invocation import Invocation, agent_option, common_options
+from tapstore.cli.params import duration, duration_or_forever, or_none
+from tapstore.clock import format_time_ms
+
+if TYPE_CHECKING:
+    from tapstore.types import Holder
+
+
+@click.command()
+@common_options
+@agent_option
+@click.argument("name")
+@click.option(
+    "--ttl",
+    type=duration,
+    default=30.0,
+    metavar="DURATION",
+    help="If we die, others can have the lock after so long.  [default: 30 s]",
+)
+@click.option(
+    "--wait",
+    type=duration_or_forever,
+    default=0.0,
+    metavar="DURATION",
+    help="Wait so long, or 'forever', while somebody else holds it.  [default: do not]",
+)
+@click.option("--reason", default="", help="What for; those who wait see it.")
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND [ARG]…")
+@click.pass_context
+def lock(
+    ctx: click.Context,
+    name: str,
+    ttl: float,
+    wait: float,
+    reason: str,
+    command: tuple[str, ...],
+) -> None:
+    """Run COMMAND while holding the lock NAME, like flock(1).
+
+    Exits with what the command exits with; with 4 if the lock could not be had, and with 5 if it
+    was lost: then the command is made to stop.  The command finds the fencing token, which rises
+    with each holder, in TAPSTORE_LOCK_TOKEN.
+
+    \b
+    tapstore lock gpu-0 --wait 10m -- python train.py
+    """  # fmt: skip
+    from tapstore.cli.running import Running
+
+    invocation: Invocation = ctx.obj
+    session = invocation.open()
+    running = Running()
+    with session.lock(
+        name,
+        ttl=ttl,
+        wait=or_none(wait),
+        agent=invocation.agent,
+        reason=reason or " ".join(command),
+        on_lost=running.stop,
+    ) as guard:
+        status = running.run(
+            command,
+            {
+                **os.environ,
+                "TAPSTORE_URL": invocation.absolute_url(),
+                "TAPSTORE_LOCK": name,
+                "TAPSTORE_LOCK_TOKEN": str(guard.lease.generation),
+            },
+        )
+        guard.check()
+    ctx.exit(status)
+
+
+@click.group(invoke_without_command=True)
+@common_options
+@click.pass_context
+def locks(ctx: click.Context) -> None:
+    """Show who holds which lock, since when, and what for."""
+    if ctx.invoked_subcommand is not None:
+        return
+    invocation: Invocation = ctx.obj
+    session = invocation.open()
+    now = session.store.now()
+    found = [h for name in session.locks.names() if (h := session.locks.inspect(name)) is not None]
+    invocation.answer(
+        {"session_id": session.id, "locks": [_value(h) for h in found]},
+        *(_table(found, now) if found else ["nobody holds a lock"]),
+    )
+
+
+def _value(holder: Holder) -> dict[str, Any]:
+    owner = holder.owner
+    return {
+        "name": holder.name,
+        "generation": holder.generation,
+        "agent": owner.agent,
+        "host": owner.host or None,
+        "pid": owner.pid or None,
+        "since": format_time_ms(holder.since),
+        "renewed": format_time_ms(holder.beat),
+        "ttl_seconds": holder.ttl_seconds,
+        "reason": holder.reason or None,
+    }
+
+
+def _table(found: list[Holder], now: float) -> list[str]:
+    return console.table(
+        ("lock", "held by", "host", "pid", "since", "renewed", "ttl", "generation", "for"),
+        [
+            (
+                h.name,
+                h.owner.agent,
+                h.owner.host or "-",
+                str(h.owner.pid or "-"),
+                f"{console.span(now - h.since)} ago",
+                f"{console.span(now - h.beat)} ago",
+                f"{h.ttl_seconds:g} s",
+                str(h.generation),
+                h.reason,
+            )
+            for h in found
+        ],
+    )
+
+
+@locks.command()
+@common_options
+@click.argument("name")
+@click.option(
+    "--generation",
+    type=int,
+    required=True,
+    help="Of the grant to end, as `tapstore locks` shows it.",
+)
+@click.pass_obj
+def release(invocation: Invocation, name: str, generation: int) -> None:
+    """End exactly one grant of the lock NAME, whoever holds it."""
+    session = invocation.open()
+    session.locks.force_release(name, generation)
+    invocation.answer(
+        {"session_id": session.id, "name": name, "generation": generation},
+        f"generation {generation} of lock {name} is released",
+    )

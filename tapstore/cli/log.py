@@ -1,0 +1,45 @@
+"""`tapstore log | logs`: what happened in the session, and what an agent's program printed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from tapstore.cli import console
+from tapstore.cli.events import events, line
+from tapstore.cli.invocation import Invocation, common_options
+from tapstore.sessions.history import log_entry
+
+if TYPE_CHECKING:
+    from tapstore.commitlog import Head
+
+
+@click.command()
+@common_options
+@click.option("--after", type=click.IntRange(0), default=0, metavar="REV", help="Only later ones.")
+@click.option("-n", "--last", type=click.IntRange(1), metavar="N", help="Only the last N.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what happens from now on.")
+@click.pass_obj
+def log(invocation: Invocation, after: int, last: int | None, follow: bool) -> None:
+    """Show what happened: who, what and why, one line a commit."""
+    session = invocation.open()
+    history = session.state.log
+    if last is not None:
+        after = max(after, session.state.refresh().rev - last)
+    seen = after
+    for head in history.records(after=after):
+        seen = head.n
+        _show(invocation, head)
+    if follow:
+        for entry in session.watch(after=seen):
+            found = history.at(entry.rev)
+            assert found is not None  # records are permanent
+            _show(invocation, found)
+
+
+def _show(invocation: Invocation, head: Head) -> None:
+    if invocation.as_json:
+        console.emit(log_entry(head))
+    else:
+        console.say(line(events(head)))

@@ -1,0 +1,116 @@
+"""`tapstore watch`: events as they happen; as text, to a command, or to a webhook.
+
+A command or webhook that fails is complained about and watching goes on.  Whoever starts again
+with `--after` the last revision that they saw misses nothing.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tapstore.cli import alarm, console
+from tapstore.cli.events import TYPES, describe, events
+from tapstore.cli.invocation import Invocation, common_options
+from tapstore.cli.params import duration, or_none
+from tapstore.cli.running import CannotRunError, NoCommandError
+from tapstore.errors import WaitTimeoutError
+from tapstore.keys import mask_url
+
+if TYPE_CHECKING:
+    from tapstore.sessions.session import Session
+
+
+@click.command()
+@common_options
+@click.option(
+    "-e",
+    "--event",
+    "kinds",
+    type=click.Choice(TYPES),
+    multiple=True,
+    metavar="TYPE",
+    help=f"Only this type: {', '.join(TYPES)}.  Repeatable.  [default: all]",
+)
+@click.option(
+    "--after",
+    type=click.IntRange(0),
+    metavar="REV",
+    help="Begin after this revision.  [default: now]",
+)
+@click.option("--once", is_flag=True, help="Stop after the first event.")
+@click.option(
+    "--timeout",
+    type=duration,
+    metavar="DURATION",
+    help="Exit with 4 when nothing happened for so long.",
+)
+@click.option(
+    "--webhook",
+    metavar="URL",
+    callback=lambda *a: alarm.check(a[2]),
+    help="POST each event there as JSON; tried three times.",
+)
+@click.argument("command", nargs=-1, metavar="[-- COMMAND [ARG]…]")
+@click.pass_obj
+def watch(
+    invocation: Invocation,
+    kinds: tuple[str, ...],
+    after: int | None,
+    once: bool,
+    timeout: float | None,
+    webhook: str | None,
+    command: tuple[str, ...],
+) -> None:
+    """Show events as they happen, or hand each to a command.
+
+    COMMAND is run for each event, which it gets as JSON on its standard input.
+
+    \b
+    tapstore watch --event failed --event reset -- notify-send "an agent needs help"
+    tapstore watch --event failed --webhook https://alerts.example/hook
+    """  # fmt: skip
+    session = invocation.open()
+    for event in _events(session, after, timeout):
+        if kinds and event["event"] not in kinds:
+            continue
+        if webhook is not None:
+            alarm.post(webhook, event, complain=console.note)
+        if command:
+            _give(command, event)
+        elif invocation.as_json:
+            console.emit(event)
+        elif webhook is None:
+            reason = f" ({event['reason']})" if event["reason"] else ""
+            who = event["by"] or "somebody"
+            console.say(f"{event['rev']:>5}  {event['event']:<9}  {who}: {describe(event)}{reason}")
+        if once:
+            return
+
+
+def _events(session: Session, after: int | None, timeout: float | None) -> Iterator[dict[str, Any]]:
+    whose = {"session_id": session.id, "url": mask_url(session.url)}
+    for entry in session.watch(after=after, timeout=or_none(timeout)):
+        head = session.state.log.at(entry.rev)
+        assert head is not None  # records are permanent
+        for event in events(head):
+            yield {**event, **whose}
+    raise WaitTimeoutError(f"session {session.id}: nothing happened for {timeout:g} s")
+
+
+def _give(command: Sequence[str], event: dict[str, Any]) -> None:
+    try:
+        status = subprocess.run(
+            command, input=console.json_line(event).encode(), check=False
+        ).returncode
+    except OSError as exc:
+        kind = NoCommandError if isinstance(exc, FileNotFoundError) else CannotRunError
+        raise kind(f"cannot run {command[0]!r}: {exc.strerror}") from exc
+    if status:
+        console.note(
+            f"warning: {command[0]} exited with {status} on {event['event']} of revision "
+            f"{event['rev']}; watching goes on"
+        )

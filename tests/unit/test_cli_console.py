@@ -1,0 +1,59 @@
+"""What people see can't be taken for commands by their terminal, and columns stand in line."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tapstore.cli import console
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain text", "plain text"),
+        ("\x1b[31mred\x1b[0m", r"\x1b[31mred\x1b[0m"),
+        ("\x1b]0;title\x07", r"\x1b]0;title\x07"),
+        ("two\nlines\r\tand a tab", r"two\nlines\r\tand a tab"),
+        ("\x9b31m", r"\x9b31m"),
+        ("evil\u202egnp.exe", r"evil\u202egnp.exe"),
+        ("zero\u200bwidth", r"zero\u200bwidth"),
+        ("line\u2028separator", r"line\u2028separator"),
+        ("lone \udc80 surrogate", r"lone \udc80 surrogate"),
+        ("審查 número", "審查 número"),
+        ("ideographic\u3000space", "ideographic\u3000space"),
+    ],
+)
+def test_only_visible_characters_and_spaces_stay_as_they_are(text, shown):
+    assert console.clean(text) == shown
+
+
+@given(st.text())
+def test_nothing_that_a_terminal_obeys_gets_through(text):
+    cleaned = console.clean(text)
+    assert not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in cleaned)
+
+
+def test_columns_stand_in_line_also_beside_wide_characters():
+    lines = console.table(("role", "agent"), [("審查", "a"), ("coder", "b")])
+    assert lines == ["role   agent", "審查   a", "coder  b"]
+
+
+def test_a_hostile_cell_cannot_move_the_columns():
+    lines = console.table(("role", "agent"), [("a\nb", "\x1b[2J")])
+    assert lines == [r"role  agent", r"a\nb  \x1b[2J"]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(-1, "0 s"), (4.4, "4 s"), (119, "119 s"), (180, "3 min"), (7200, "2 h"), (200_000, "2 d")],
+)
+def test_spans_are_about_right(seconds, shown):
+    assert console.span(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(None, "?"), (999, "999 B"), (1000, "1.0 kB"), (999_960, "1.0 MB"), (3 * 10**12, "3.0 TB")],
+)
+def test_sizes_are_about_right(count, shown):
+    assert console.size(count) == shown
