@@ -21,11 +21,7 @@ from typing import Any
 
 from tapstore.abc import Clock, LockService, Store
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import (
-    BackendNotInstalledError,
-    InvalidKeyError,
-    UnsupportedOperationError,
-)
+from tapstore.errors import BackendNotInstalledError, InvalidKeyError
 from tapstore.keys import mask_url
 from tapstore.stores.local import LocalStore
 from tapstore.stores.memory import MemoryStore
@@ -49,6 +45,7 @@ _S3 = {"s3", "s3a"}
 
 # Two letters at least: one is a drive.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+")
+_USER_INFO = re.compile(r"(?<=/)[^/]*@")
 _SINGLE_SLASH = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+:/(?!/)")
 
 
@@ -109,6 +106,11 @@ def _open_url(url: str, options: dict[str, Any], clock: Clock) -> Store:
     if not url or "\0" in url:
         raise InvalidKeyError(f"invalid place {url!r}: give a path or a URL")
     scheme, separator, rest = url.partition("://")
+    if separator and "::" in url:
+        raise InvalidKeyError(
+            f"invalid URL {_shown(url)!r}: chained filesystems cache or translate, so agents "
+            "would not see the same; give the last link of the chain"
+        )
     if not separator or not _SCHEME.fullmatch(scheme):
         if _SINGLE_SLASH.match(url):
             raise InvalidKeyError(
@@ -116,11 +118,6 @@ def _open_url(url: str, options: dict[str, Any], clock: Clock) -> Store:
                 "the name of a folder"
             )
         return _open_local(os.path.expanduser(url), options, clock)
-    if "::" in url:
-        raise InvalidKeyError(
-            f"invalid URL {_shown(url)!r}: chained filesystems cache or translate, so agents "
-            "would not see the same; give the last link of the chain"
-        )
     scheme = scheme.lower()
     if scheme in ("file", "local"):
         if not rest.startswith("/"):
@@ -175,23 +172,16 @@ def _filesystem(scheme: str, url: str, options: dict[str, Any]) -> tuple[Any, st
 
 
 def _open_filesystem(fs: Any, path: str, *, clock: Clock) -> Store:
-    from fsspec.implementations.dirfs import DirFileSystem
     from fsspec.implementations.local import LocalFileSystem
 
-    from tapstore.stores.fsspec import FsspecStore
+    from tapstore.stores.fsspec import FsspecStore, innermost
 
-    while isinstance(fs, DirFileSystem):
-        fs, path = fs.fs, fs._join(path)
+    fs, path = innermost(fs, path)
     if isinstance(fs, LocalFileSystem):
         return LocalStore(fs._strip_protocol(path), clock=clock)
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     if protocols & _S3:
         raise _not_installed(_STORES, "s3", f"s3://{path}")
-    if type(fs).__module__ == "fsspec.implementations.cached":
-        raise UnsupportedOperationError(
-            f"{type(fs).__name__} shows each agent what it has cached, not what is there: give "
-            "the filesystem below it"
-        )
     return RetryStore(ReadBackStore(FsspecStore(fs, path, clock=clock), clock=clock), clock=clock)
 
 
@@ -247,7 +237,9 @@ def _not_installed(
 
 
 def _shown(url: str) -> str:
+    """`url` without credentials, however malformed it is."""
     try:
-        return mask_url(url)
+        shown = mask_url(url)
     except ValueError:
-        return f"{url.partition('://')[0]}://***"
+        shown = url.partition("?")[0]
+    return _USER_INFO.sub("***@", shown)

@@ -25,6 +25,8 @@ from functools import cached_property, partial
 from shutil import copyfileobj
 from typing import Any, BinaryIO, TypeVar, cast
 
+from fsspec.implementations.dirfs import DirFileSystem
+
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK, parse_time
 from tapstore.errors import StoreError, UnsupportedOperationError
@@ -62,15 +64,31 @@ _KNOWN_TO_HAVE_FAILED = frozenset(
 )  # fmt: skip
 
 
+def innermost(fs: Any, path: str) -> tuple[Any, str]:
+    """The filesystem below those that only add a prefix, and what `path` is there.
+
+    Raises `UnsupportedOperationError` for one that caches.
+    """
+    while isinstance(fs, DirFileSystem):
+        fs, path = fs.fs, fs._join(path)
+    if type(fs).__module__ == "fsspec.implementations.cached":
+        raise UnsupportedOperationError(
+            f"{type(fs).__name__} shows each agent what it has cached, not what is there: give "
+            "the filesystem below it"
+        )
+    return fs, path
+
+
 class FsspecStore(Store):
     """Keys are the paths below `root` of an fsspec filesystem object."""
 
     def __init__(self, fs: Any, root: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        fs, root = innermost(fs, root)
         self._fs = fs
         root = fs._strip_protocol(root).rstrip("/")
         self._base = f"{root}/" if root else fs.root_marker
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-        self.url = mask_url(f"{protocol}://{root}")
+        self.url = mask_url(f"{protocol}://{root}") if root else f"{protocol}://"
         self._time = StoreTime(clock, self._probe_time)
         self._listing = Listing(self._entries, self._describe)
 
@@ -97,7 +115,8 @@ class FsspecStore(Store):
             stop = info.size if end is None else min(end, info.size)
             if start >= stop:
                 return GetResult(data=b"", info=info)
-            data = self._reading(key, partial(self._fs.cat_file, start=start, end=stop))
+            read = partial(self._fs.cat_file, start=start or None, end=end)
+            data: bytes = self._reading(key, read)
             # If it was overwritten in between, `info` is older than `data`: who compares
             # versions looks again.  Only its size must fit.
             if len(data) == stop - start:

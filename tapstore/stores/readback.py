@@ -50,6 +50,7 @@ class ReadBackStore(WrapperStore):
         expected = mode.version if isinstance(mode, Update) else None
         doubt: OutcomeUnknownError | None = None
         for attempt in range(self._attempts):
+            self._pause_before(attempt)
             try:
                 return self.inner.put(key, data, mode)
             except OutcomeUnknownError as exc:
@@ -66,13 +67,13 @@ class ReadBackStore(WrapperStore):
                 raise refusal
             if (found and found.info.version) != expected:
                 break
-            self._clock.sleep(self._pause * 2**attempt)
         assert doubt is not None
         raise failures.outcome_unknown(self.url, key, "the write", doubt) from doubt
 
     def delete(self, key: str, *, version: str | None = None) -> None:
         doubt: OutcomeUnknownError | None = None
         for attempt in range(self._attempts):
+            self._pause_before(attempt)
             try:
                 return self.inner.delete(key, version=version)
             except OutcomeUnknownError as exc:
@@ -81,10 +82,12 @@ class ReadBackStore(WrapperStore):
                 if doubt is None:
                     raise
                 raise failures.outcome_unknown(self.url, key, "the deletion", exc) from doubt
-            if attempt < self._attempts - 1:
-                self._clock.sleep(self._pause * 2**attempt)
         assert doubt is not None
         raise failures.outcome_unknown(self.url, key, "the deletion", doubt) from doubt
+
+    def _pause_before(self, attempt: int) -> None:
+        if attempt:
+            self._clock.sleep(self._pause * 2 ** (attempt - 1))
 
     def _read_back(self, key: str, refusal: Exception) -> GetResult | None:
         try:
