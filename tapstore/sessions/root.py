@@ -1,0 +1,234 @@
+"""A root: a place below which there are any number of sessions, also such as are made later.
+
+Sessions lie at any depth up to a bound, none inside another.  A root may have an inbox of its
+own: a task dropped there goes to the session that it names, which is made from the root's
+template if there is none.  Nothing else is stored at a root, and nothing needs to be: any folder
+or prefix is one, and a session is one that has just itself.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from tapstore import registry
+from tapstore.abc import Clock
+from tapstore.clock import SYSTEM_CLOCK
+from tapstore.errors import NotFoundError, SessionNotFoundError, TapstoreError
+from tapstore.keys import mask_url
+from tapstore.sessions import config as configs
+from tapstore.sessions import patrol, routing
+from tapstore.sessions import session as session_module
+from tapstore.sessions.claim import ClaimNotEndedWarning
+from tapstore.sessions.session import Session
+from tapstore.sessions.waiting import Waiter
+from tapstore.sessions.work import Need, Work, WorkFilter, seek
+
+MAX_DEPTH = 4
+"""How many folders deep sessions are looked for."""
+
+_NOT_SESSIONS = ("inbox/", "artifacts/", "logs/", "handoffs/")
+
+
+class Root:
+    """All sessions below one place.  Made by `tapstore.root`."""
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str],
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        depth: int = MAX_DEPTH,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._address = os.fspath(url).rstrip("/")
+        self._options = storage_options
+        self._depth = depth
+        self.clock = clock
+        self.store = registry.open_store(url, storage_options=storage_options)
+        self.url = self.store.url
+        self._open: dict[str, Session] = {}
+
+    # Sessions
+
+    def places(self) -> Iterator[str]:
+        """Where the sessions lie now, relative to the root; `""` if the root itself is one.
+
+        Looks at folders only, at none inside a session, and at none deeper than the bound.
+        """
+        yield from self._places("", self._depth)
+
+    def _places(self, prefix: str, depth: int) -> Iterator[str]:
+        names = list(self.store.children(prefix))
+        if ".tap/" in names and self._is_session(prefix):
+            yield prefix.rstrip("/")
+            return
+        if depth:
+            for name in names:
+                if name[-1] == "/" and name[0] != "." and name not in _NOT_SESSIONS:
+                    yield from self._places(prefix + name, depth - 1)
+
+    def _is_session(self, prefix: str) -> bool:
+        try:
+            self.store.head(prefix + configs.SESSION_KEY)
+        except NotFoundError:
+            return False
+        return True
+
+    def sessions(self) -> Iterator[Session]:
+        """The sessions that there are now, opened.  They stay open until the root is closed."""
+        for place in self.places():
+            with suppress(SessionNotFoundError):  # deleted since
+                yield self._opened(place)
+
+    def _opened(self, place: str) -> Session:
+        if place not in self._open:
+            url = f"{self._address}/{place}" if place else self._address
+            self._open[place] = session_module.open(
+                url, storage_options=self._options, clock=self.clock
+            )
+        return self._open[place]
+
+    def session(self, session_id: str) -> Session:
+        """The session of that id.  Raises `SessionNotFoundError`, also if there are two."""
+        found = [s for s in self.sessions() if s.id == session_id]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            urls = " and ".join(mask_url(s.url) for s in found)
+            raise SessionNotFoundError(
+                f"there are {len(found)} sessions {session_id!r} below {self.url}: {urls}; open "
+                "the one that is meant by its URL"
+            )
+        raise SessionNotFoundError(f"there is no session {session_id!r} below {self.url}")
+
+    def create(self, place: str, **options: Any) -> Session:
+        """Make a session at a place below the root; options are those of `tapstore.create`."""
+        url = f"{self._address}/{place}"
+        session = session_module.create(
+            url, storage_options=self._options, clock=self.clock, **options
+        )
+        self._open[place] = session
+        return session
+
+    def forget(self, session: Session) -> None:
+        """Close a session that was deleted; if it is made again, it is found again."""
+        for place, opened in list(self._open.items()):
+            if opened is session:
+                del self._open[place]
+        session.close()
+
+    def watch(self, *, timeout: float | None = None) -> Iterator[Session]:
+        """Yield each session once, those that are there and those made later, as they appear.
+
+        Ends when none was made for `timeout` seconds; None: never.
+        """
+        seen: set[str] = set()
+        waiter = Waiter(self.store, self.clock, timeout=timeout)
+        while True:
+            new = [s for s in self.sessions() if s.config.incarnation not in seen]
+            for session in new:
+                seen.add(session.config.incarnation)
+                yield session
+            if new:
+                waiter = Waiter(self.store, self.clock, timeout=timeout)
+            elif not waiter.wait():
+                return
+
+    # Work
+
+    def deliver(self) -> None:
+        """Bring tasks from the root's own inbox to the sessions that they are for.
+
+        One for an unknown session starts it from the template; without a template, and whatever
+        else can't be delivered, is set aside with the reason.
+        """
+        routing.deliver(self)
+
+    def send(self, role: str, document: Mapping[str, Any]) -> str:
+        """Drop a task into the root's inbox, whole and at once; returns its key.
+
+        It has to name its session by `session_id` or `task_id`.  Raises `FormatError`.
+        """
+        return routing.send(self, role, document)
+
+    def work(
+        self,
+        *,
+        role: str,
+        agent: str,
+        when_phase: str | None = None,
+        needs: Iterable[Need] = (),
+        ttl: float | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[Work]:
+        """Yield work for a role in any session, claimed, as it comes up.
+
+        Ends when there was none for `timeout` seconds; None: never.  End each piece before asking
+        for the next: what was not ended is released with a warning.  A session that fails is
+        warned of and looked at again later.
+        """
+        wanted = WorkFilter(role=role, when_phase=when_phase, needs=tuple(needs))
+
+        def look(session: Session) -> Work | None:
+            if role not in session.state.refresh().tapfile.roles():
+                return None
+            return seek(session, wanted, agent=agent, ttl=ttl)
+
+        for work in patrol.in_root(self, look, idle=timeout, trouble=_warn):
+            try:
+                yield work
+            finally:
+                _release(work)
+
+    def close(self) -> None:
+        """Close the sessions that were opened, and the root."""
+        for session in self._open.values():
+            session.close()
+        self._open.clear()
+        self.store.close()
+
+    def __enter__(self) -> Root:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Root {mask_url(self.url)}>"
+
+
+class SessionFailedWarning(UserWarning):
+    """A session below a root could not be looked at; it is tried again later."""
+
+
+def _warn(place: str, error: TapstoreError, pause: float) -> None:
+    warnings.warn(
+        f"{mask_url(place)}: {error}; looked at again in {pause:g} s",
+        SessionFailedWarning,
+        stacklevel=3,
+    )
+
+
+def _release(work: Work) -> None:
+    if not work.claim.ended and not work.claim.lost.is_set():
+        warnings.warn(
+            f"the next piece of work was asked for before {work!r} was ended; it was released",
+            ClaimNotEndedWarning,
+            stacklevel=3,
+        )
+        work.release("not ended")
+
+
+def root(
+    url: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    depth: int = MAX_DEPTH,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Root:
+    """All sessions below `url`, also those made later; `depth` folders deep."""
+    return Root(url, storage_options=storage_options, depth=depth, clock=clock)
