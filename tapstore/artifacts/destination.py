@@ -109,7 +109,7 @@ def new_folder(path: str) -> Iterator[Folder]:
     try:
         yield Folder(temp, becomes=path)
         try:
-            # Onto an empty folder only: it fails on anything else.
+            # Onto an empty folder only: it fails on anything else, a link to one too.
             os.rename(temp, path)
         except OSError as exc:
             if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
@@ -147,7 +147,7 @@ def _temp(path: str) -> str:
 def _check_free(path: str) -> None:
     if not os.path.lexists(path):
         return
-    if os.path.islink(path) or not os.path.isdir(path):
+    if not os.path.isdir(path):
         raise _taken(path)
     with _failures(path), os.scandir(path) as found:
         empty = next(found, None) is None

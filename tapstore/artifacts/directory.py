@@ -54,7 +54,9 @@ def _store_file(store: Store, file: _Found, needed: Callable[[str], bool], meter
     try:
         # Twice, because the sum is the name.
         with content.open() as stream:
-            sha256 = read_through(HashingReader(stream)).checksum.removeprefix("sha256:")
+            sha256 = read_through(HashingReader(stream, content.what)).checksum.removeprefix(
+                "sha256:"
+            )
         placed = place(
             store,
             manifest.object_keys(sha256),

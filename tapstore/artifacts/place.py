@@ -107,7 +107,7 @@ def _upload(
     store: Store, name: str, content: Content, mode: PutMode, expected: str, meter: Meter | None
 ) -> Placed:
     with content.open() as stream:
-        reader = HashingReader(stream, expected=expected, meter=meter)
+        reader = HashingReader(stream, content.what, expected=expected, meter=meter)
         store.upload(name, buffered(reader), mode)
         return Placed(key=name, checksum=reader.checksum, size=reader.size)
 
@@ -127,10 +127,10 @@ def _find(
     if size is not None and size != info.size:
         return None
     with content.open() as stream:
-        ours = read_through(HashingReader(stream))
+        ours = read_through(HashingReader(stream, content.what))
     try:
         with store.open(name) as stored:
-            theirs = read_through(HashingReader(stored))
+            theirs = read_through(HashingReader(stored, f"{name!r} in {store.url}"))
     except NotFoundError:
         # Collected meanwhile.
         return None

@@ -27,6 +27,9 @@ Source = bytes | bytearray | memoryview | str | os.PathLike[str] | BinaryIO
 class Content(ABC):
     """Bytes that can be read from their start more than once."""
 
+    what = "the source"
+    """How messages call it."""
+
     @abstractmethod
     def open(self) -> AbstractContextManager[IO[bytes]]:
         """Return the bytes from their start."""
@@ -51,7 +54,8 @@ class FileContent(Content):
     """A file by its path.  With `follow=False` it may not be a symbolic link."""
 
     def __init__(self, path: str, *, follow: bool = True) -> None:
-        self.path = path
+        self._path = path
+        self.what = repr(path)
         self._follow = follow
 
     def open(self) -> AbstractContextManager[IO[bytes]]:
@@ -60,17 +64,17 @@ class FileContent(Content):
         if not self._follow:
             flags |= getattr(os, "O_NOFOLLOW", 0)
         try:
-            fd = os.open(self.path, flags)
+            fd = os.open(self._path, flags)
         except FileNotFoundError as exc:
             raise NotFoundError(
-                f"no file {self.path!r} to publish; to publish text, pass it as bytes"
+                f"no file {self.what} to publish; to publish text, pass it as bytes"
             ) from exc
         except OSError as exc:
-            raise read_failed(repr(self.path), exc) from exc
+            raise read_failed(self.what, exc) from exc
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             os.close(fd)
             raise InvalidKeyError(
-                f"{self.path!r} is not a regular file; "
+                f"{self.what} is not a regular file; "
                 "open a device or pipe yourself and pass the stream"
             )
         return os.fdopen(fd, "rb")
@@ -118,7 +122,7 @@ def opened(source: Source) -> Iterator[Content]:
 
 
 def _copy(source: BinaryIO, spool: IO[bytes]) -> int:
-    reader = HashingReader(source)
+    reader = HashingReader(source, Content.what)
     buffer = bytearray(CHUNK_BYTES)
     while count := reader.readinto(buffer):
         try:

@@ -65,9 +65,10 @@ class HashingReader(io.RawIOBase):
     """
 
     def __init__(
-        self, source: IO[bytes], *, expected: str = "", meter: Meter | None = None
+        self, source: IO[bytes], what: str, *, expected: str = "", meter: Meter | None = None
     ) -> None:
         self._source = source
+        self._what = what
         self._expected = expected
         self._meter = meter
         self._digest = hashlib.sha256()
@@ -88,7 +89,7 @@ class HashingReader(io.RawIOBase):
         self.size += len(chunk)
         if not chunk and self._expected and self.checksum != self._expected:
             raise ConflictError(
-                f"the source had {self._expected}, and {self.checksum} when it was read again: "
+                f"{self._what} had {self._expected}, and {self.checksum} when it was read again: "
                 "somebody writes to it; publish it when it is finished"
             )
         if self._meter is not None and chunk:
@@ -102,12 +103,12 @@ class HashingReader(io.RawIOBase):
             raise
         except OSError as exc:
             # Unmarked, a store would take it for a failure of its own.
-            raise read_failed("the source", exc) from exc
+            raise read_failed(self._what, exc) from exc
         if chunk is None:
-            raise BlockingIOError("the source is non-blocking and has no data yet")
+            raise BlockingIOError(f"{self._what} is non-blocking and has no data yet")
         if not isinstance(chunk, bytes):
             raise TypeError(
-                f"the source gave {type(chunk).__name__}, not bytes: open it in binary mode"
+                f"{self._what} gave {type(chunk).__name__}, not bytes: open it in binary mode"
             )
         return chunk
 

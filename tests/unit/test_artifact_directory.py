@@ -22,6 +22,7 @@ from tapstore.errors import (
     ConflictError,
     FormatError,
     InvalidKeyError,
+    StoreError,
 )
 from tapstore.keys import is_key
 from tapstore.stores.local import LocalStore
@@ -172,6 +173,15 @@ def test_a_damaged_file_is_passed_over_when_it_is_published_again(place, tree, t
     assert files_below(tmp_path / "copy") == files_below(tree)
 
 
+def test_a_large_file_is_taken_whole_from_its_next_name_when_the_first_is_damaged(place, tmp_path):
+    tree = grow(tmp_path / "tree", {"large": b"x" * 3_000_000})
+    publish(place, tree)
+    key = object_key(sha256(b"x" * 3_000_000)[7:])
+    place.store.put(key, b"x" * 2_999_999 + b"y", OVERWRITE)
+    fetch_to(place.store, publish(place, tree, suffix="c2"), tmp_path / "copy")
+    assert files_below(tmp_path / "copy") == files_below(tree)
+
+
 def test_a_file_is_found_under_its_next_name_when_the_first_was_collected(place, tree, tmp_path):
     condemn(place.store, object_key(ONE), now=0)
     artifact = publish(place, tree)
@@ -189,6 +199,21 @@ def test_a_directory_that_changes_while_it_is_published_is_refused(place, tree):
 
     place.store.__class__ = Changing
     with pytest.raises(ConflictError, match=r"sub/b\.txt' changed while"):
+        publish(place, tree)
+    assert place.everything() == [object_key(ONE)]
+
+
+def test_a_file_that_becomes_a_link_while_it_is_published_is_not_followed(place, tree, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+
+    class Changing(type(place.store)):
+        def upload(self, key, source, mode):
+            (tree / "sub/b.txt").unlink(missing_ok=True)
+            (tree / "sub/b.txt").symlink_to(tmp_path / "secret")
+            return super().upload(key, source, mode)
+
+    place.store.__class__ = Changing
+    with pytest.raises(StoreError, match=r"sub/b\.txt"):
         publish(place, tree)
     assert place.everything() == [object_key(ONE)]
 

@@ -210,6 +210,32 @@ def test_a_driver_that_fails_is_a_store_error_without_its_secrets(when):
     assert SECRET not in str(caught.value)
 
 
+class Remembering(fsspec.AbstractFileSystem):
+    """A filesystem that keeps the listing that it was made with, as many do."""
+
+    protocol = "remembering"
+
+    def __init__(self, **options: object) -> None:
+        super().__init__(**options)
+        self.memory = fsspec.filesystem("memory")
+        self.listing = set(self.memory.find("/test_artifact_external"))
+
+    def open(self, path, mode="rb", **_):
+        if f"/{path}" not in self.listing:
+            raise FileNotFoundError(path)
+        return self.memory.open(path, mode)
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_came_after_an_earlier_look_is_found():
+    fsspec.register_implementation("remembering", Remembering, clobber=True)
+    artifact = external("remembering://test_artifact_external/late")
+    with pytest.raises(ArtifactNotFoundError):
+        read_bytes(MemoryStore(), artifact)
+    fsspec.filesystem("memory").pipe_file("/test_artifact_external/late", b"late")
+    assert read_bytes(MemoryStore(), artifact) == b"late"
+
+
 def test_an_error_of_the_reader_is_not_taken_for_one_of_the_driver(elsewhere):
     artifact = msgspec.structs.replace(external(elsewhere), size=None)
     with (

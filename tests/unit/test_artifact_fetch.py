@@ -127,6 +127,31 @@ def test_the_last_bytes_of_a_wrong_stream_are_never_handed_out(place, size):
     assert len(got) < size
 
 
+@pytest.mark.parametrize("size", SIZES[1:])
+def test_reading_exactly_as_many_bytes_as_registered_verifies_them(place, size):
+    artifact = publish(place, b"x" * size)
+    tamper(place, artifact, b"x" * (size - 1) + b"y")
+    with open_artifact(place.store, artifact) as stream, pytest.raises(ChecksumError):
+        stream.read(size)
+
+
+def test_a_stream_that_failed_is_not_read_on():
+    class Flaky(io.RawIOBase):
+        def __init__(self):
+            self.answers = [b"one", OSError("once"), b"two", b""]
+
+        def read(self, _size: int = -1) -> bytes:
+            answer = self.answers.pop(0)
+            if isinstance(answer, OSError):
+                raise answer
+            return answer
+
+    stream = buffered(VerifyingReader(Flaky(), what="it", checksum=sha256(b"onetwo"), size=6))
+    for _ in range(2):
+        with pytest.raises(StoreError, match="cannot read it: once"):
+            stream.read()
+
+
 def test_a_wrong_stream_stays_wrong(place):
     artifact = publish(place)
     tamper(place, artifact)

@@ -182,9 +182,11 @@ def test_losing_the_path_between_the_look_and_the_write_takes_the_suffix(tmp_pat
     data = b"second" * 1_000_000
     (tmp_path / "file").write_bytes(data)
     source = {"bytes": data, "stream": Pipe(data), "file": tmp_path / "file"}[kind]
-    artifact = publish(Place, source)
+    told = []
+    artifact = publish(Place, source, on_progress=lambda done, _: told.append(done))
     assert artifact.path == "artifacts/p/x~c1.py"
     assert Place.store.get(artifact.path).data == data
+    assert max(told) == len(data)
 
 
 def test_each_further_version_of_one_claim_gets_a_path(place):
