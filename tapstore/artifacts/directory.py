@@ -54,9 +54,8 @@ def _store_file(store: Store, file: _Found, needed: Callable[[str], bool], meter
     try:
         # Twice, because the sum is the name.
         with content.open() as stream:
-            sha256 = read_through(HashingReader(stream, content.what)).checksum.removeprefix(
-                "sha256:"
-            )
+            checksum = read_through(HashingReader(stream, content.what)).checksum
+        sha256 = checksum.removeprefix("sha256:")
         placed = place(
             store,
             manifest.object_keys(sha256),
@@ -64,7 +63,7 @@ def _store_file(store: Store, file: _Found, needed: Callable[[str], bool], meter
             registered=lambda _: needed(sha256),
             # Whoever writes there writes the same.
             unique=lambda key: key,
-            expected=f"sha256:{sha256}",
+            expected=checksum,
             meter=meter,
         )
     except (NotFoundError, ConflictError) as exc:

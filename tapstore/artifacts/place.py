@@ -54,10 +54,9 @@ def place(
 ) -> Placed:
     """Store the bytes of `content`; return the name that was taken, with the sum as stored.
 
-    `unique` gives a name to use instead, to which nobody else writes other bytes, where the place
-    cannot create so large an object exclusively.
-    With `expected`, bytes of another checksum are refused (`ConflictError`) and nothing is
-    stored.  Safe to repeat: it finds what an earlier attempt left.
+    Where the place cannot create so large an object exclusively, `unique` makes of a name one to
+    which nobody else writes other bytes.  With `expected`, bytes of another checksum are refused
+    (`ConflictError`) and nothing is stored.  Safe to repeat: it finds what an earlier attempt left.
     """
     name = ""
     for name in names:
