@@ -1,0 +1,20 @@
+"""Agents: any command or callable, at work in a session or in all sessions below a root."""
+
+from tapstore.agents.command import CommandHandler
+from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
+from tapstore.agents.worker import AgentSpec, Handler, Worker
+from tapstore.sessions.work import Need, Work, WorkFilter
+
+__all__ = [
+    "AgentSpec",
+    "CommandHandler",
+    "Ending",
+    "Handler",
+    "Need",
+    "Outcome",
+    "Work",
+    "WorkFailedError",
+    "WorkFilter",
+    "WorkReleasedError",
+    "Worker",
+]

@@ -119,6 +119,8 @@ class Work:
         """The task, if one in the inbox is the reason for this work."""
         self.inputs = inputs
         """The artifacts to work on."""
+        self.stopping: Callable[[], bool] = lambda: False
+        """Whether the agent was told to stop; who works for long asks now and then."""
         self._results: list[Artifact] = []
 
     @property
@@ -197,6 +199,12 @@ class Work:
         self.claim.release(reason)
         self._settle()
 
+    def abandon(self) -> None:
+        """Leave a claim as it is that is lost, or may be; no heartbeat keeps it alive."""
+        if not self.claim.ended:
+            self.claim.detach()
+        self._settle()
+
     def _settle(self) -> None:
         if self.task is None:
             return
@@ -229,17 +237,19 @@ def seek(
     agent: str,
     ttl: float | None = None,
     phase: str = "",
+    then: str = "",
     on_lost: Callable[[Claim], None] | None = None,
 ) -> Work | None:
     """Take a piece of work if there is one now; None if there is none, or others were faster.
 
     Takes roles back from agents that died, and finishes what they left in the inbox.  `phase` is
-    set by the claim.  Raises `NotAllowedError` if the session knows no such role or phase.
+    set by the claim, `then` will be by its end.  Raises `NotAllowedError` if the session knows no
+    such role or phase.
     """
     check_name(agent, "agent id")
     session.sweep()
     tapfile = session.tapfile
-    wanted.check(tapfile, phase)
+    wanted.check(tapfile, phase, then)
     inbox = Inbox(session.state, wanted.role)
     tasks = inbox.pending()
     if not _has_free_slot(tapfile, wanted.role, agent):

@@ -1,0 +1,269 @@
+"""A command, in any language, as the handler of an agent.
+
+It gets its inputs as files, as JSON on standard input and in its environment, and hands results
+over on standard output and as files in a folder.  They are registered in the one commit that
+completes the work, or not at all.  docs/reference describes it for authors of commands.
+
+The command is an argument vector and never sees a shell; what stands in artifacts and tasks
+reaches it as data only.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from tapstore.agents import logs, process
+from tapstore.agents.outcome import WorkFailedError, WorkReleasedError
+from tapstore.agents.process import Exit, Order
+from tapstore.artifacts import model as artifact_model
+from tapstore.artifacts.model import Artifact
+from tapstore.errors import ClaimLostError, TapstoreError
+from tapstore.sessions import fate
+from tapstore.sessions.work import Work
+
+_PLACEHOLDER = re.compile(r"\{(output_dir|output|requirement)\}")
+INPUTS = "{inputs}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandHandler:
+    """Runs `argv` for each piece of work.
+
+    In the arguments `{output_dir}`, `{output}` and `{requirement}` are replaced; `{inputs}`, as an
+    argument of its own, becomes one argument an input file.
+    """
+
+    argv: tuple[str, ...]
+    ok_exit: frozenset[int] = frozenset((0,))
+    """Exit codes that complete the work; any other fails it."""
+
+    stdout_as: str = ""
+    """Publish standard output as an artifact of this name."""
+
+    type: str = ""
+    """Type of what is published."""
+
+    consumers: tuple[str, ...] = ()
+    """Roles or agents that what is published is for."""
+
+    timeout: float | None = None
+    """Seconds after which the command is ended and the work fails."""
+
+    grace: float = process.GRACE_SECONDS
+    """Seconds between SIGTERM and SIGKILL."""
+
+    def __post_init__(self) -> None:
+        for argument in self.argv:
+            if INPUTS in argument and argument != INPUTS:
+                raise ValueError(
+                    f"{INPUTS} has to be an argument of its own, because it stands for any number "
+                    f"of them; not {argument!r}"
+                )
+
+    def check(self) -> None:
+        """Raise an error if the command can't be started here, before anything is claimed."""
+        process.check_command(self.argv)
+
+    def __call__(self, work: Work) -> None:
+        """Do one piece of work; add its results.
+
+        Raises `WorkFailedError`, `WorkReleasedError` when the agent is to stop, or
+        `ClaimLostError`; in each case nothing of it is registered.
+        """
+        with tempfile.TemporaryDirectory(prefix="tapstore-", ignore_cleanup_errors=True) as folder:
+            _Run(self, work, Path(folder)).do()
+
+
+class _Run:
+    def __init__(self, handler: CommandHandler, work: Work, folder: Path) -> None:
+        self._handler = handler
+        self._work = work
+        self._folder = folder
+        self._output = folder / "output"
+        self._stdout = folder / "stdout"
+        self._tail = logs.Tail()
+        self._ended_itself: bool | None = None
+
+    def do(self) -> None:
+        self._output.mkdir()
+        inputs = self._work.fetch(self._folder / "inputs")
+        ended = self._run(inputs)
+        self._judge(ended)
+        self._add_results()
+
+    def _run(self, inputs: Sequence[tuple[Artifact, str]]) -> Exit:
+        work, handler = self._work, self._handler
+        stdin = self._folder / "work.json"
+        stdin.write_bytes(msgspec.json.format(msgspec.json.encode(self._description(inputs))))
+        argv = expand(
+            handler.argv,
+            inputs=[path for _, path in inputs],
+            values={
+                "output_dir": str(self._output),
+                "output": self._output_path(),
+                "requirement": work.requirement,
+            },
+        )
+        started = time.monotonic()
+        with ExitStack() as stack:
+            log = stack.enter_context(logs.RunLog(work.session, work.claim))
+            log.note(f"$ {' '.join(map(repr, argv))}")
+            source: IO[bytes] = stack.enter_context(stdin.open("rb"))
+            copy = stack.enter_context(self._stdout.open("wb"))
+
+            def on_stderr(chunk: bytes) -> None:
+                log.write(chunk)
+                self._tail.write(chunk)
+
+            def on_stdout(chunk: bytes) -> None:
+                on_stderr(chunk)
+                copy.write(chunk)
+
+            ended = process.run(
+                argv,
+                env=self._environment(stdin),
+                stdin=source,
+                on_stdout=on_stdout,
+                on_stderr=on_stderr,
+                order=self._order,
+                timeout=handler.timeout,
+                grace=handler.grace,
+            )
+            log.note(f"{ended.says} after {time.monotonic() - started:.1f} s")
+        return ended
+
+    def _output_path(self) -> str:
+        return str(self._output / self._work.output_name) if self._work.output_name else ""
+
+    def _description(self, inputs: Sequence[tuple[Artifact, str]]) -> dict[str, Any]:
+        work, claim = self._work, self._work.claim
+        return {
+            "session_id": work.session.id,
+            "url": work.session.url,
+            "role": claim.role,
+            "slot": claim.slot,
+            "agent": claim.agent,
+            "claim": claim.id,
+            "token": claim.token,
+            "attempt": claim.attempt,
+            "requirement": work.requirement,
+            "task": None if work.task is None else dict(work.task.document),
+            "artifacts": [
+                {**artifact_model.to_doc(artifact), "local_path": path} for artifact, path in inputs
+            ],
+            "output_dir": str(self._output),
+            "output": self._output_path(),
+        }
+
+    def _environment(self, description: Path) -> dict[str, str]:
+        work, claim = self._work, self._work.claim
+        return {
+            **os.environ,
+            "TAPSTORE_URL": work.session.url,
+            "TAPSTORE_SESSION": work.session.id,
+            "TAPSTORE_ROLE": claim.role,
+            "TAPSTORE_AGENT": claim.agent,
+            "TAPSTORE_CLAIM": claim.id,
+            "TAPSTORE_TOKEN": str(claim.token),
+            "TAPSTORE_WORK": str(description),
+            "TAPSTORE_OUTPUT_DIR": str(self._output),
+            "TAPSTORE_OUTPUT": self._output_path(),
+        }
+
+    def _order(self) -> Order:
+        if self._work.claim.lost.is_set() and not self._ended_by_command():
+            return Order.KILL
+        return Order.STOP if self._work.stopping() else Order.GO_ON
+
+    def _ended_by_command(self) -> bool:
+        """Whether the command itself ended its claim (`TAPSTORE_CLAIM`) and may finish."""
+        if self._ended_itself is None:
+            claim = self._work.claim
+            try:
+                found = fate.fate(self._work.session.state, claim.id, fence=claim.token)
+            except TapstoreError:
+                found = fate.LOST  # we can't even look: stop it
+            self._ended_itself = found in (fate.COMPLETED, fate.FAILED, fate.RELEASED)
+        return self._ended_itself
+
+    def _judge(self, ended: Exit) -> None:
+        handler = self._handler
+        if ended.ordered is Order.KILL or self._work.claim.lost.is_set():
+            self._work.claim.check()
+            raise ClaimLostError(f"the claim of {self._work.claim.slot} has ended")
+        if ended.timed_out:
+            raise WorkFailedError(self._with_tail(f"timed out after {handler.timeout:g} s"))
+        if ended.code in handler.ok_exit:
+            return
+        if ended.ordered is Order.STOP:
+            raise WorkReleasedError(self._with_tail("the agent was told to stop"))
+        raise WorkFailedError(self._with_tail(ended.says))
+
+    def _with_tail(self, reason: str) -> str:
+        tail = self._tail.text()
+        return f"{reason}: {tail}" if tail else reason
+
+    def _add_results(self) -> None:
+        handler = self._handler
+        for name, path in self._results().items():
+            self._work.add(name, path, type=handler.type, consumers=handler.consumers)
+
+    def _results(self) -> dict[str, Path]:
+        """Names and files of what the command left."""
+        results = {name: self._output / name for name in sorted(os.listdir(self._output))}
+        for name, path in results.items():
+            mode = path.lstat().st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                # A link might lead to anything that this user can read.
+                raise WorkFailedError(
+                    f"{name!r} in the output folder is neither a file nor a folder; "
+                    "only these are published"
+                )
+        wanted, printed = self._work.output_name, self._handler.stdout_as
+        if wanted in results:
+            wanted = ""
+        if wanted and not printed:
+            if results:
+                raise WorkFailedError(
+                    f"the task wants {wanted!r}, but the command left {', '.join(results)}; write "
+                    "it to $TAPSTORE_OUTPUT, or print it and use --stdout-as"
+                )
+            if not self._stdout.stat().st_size:
+                raise WorkFailedError(
+                    f"the task wants {wanted!r}, but the command printed nothing and left no file"
+                )
+        name = wanted or printed
+        if name:
+            if name in results:
+                raise WorkFailedError(
+                    f"standard output is to be published as {name!r}, but the command left a file "
+                    "of that name, too"
+                )
+            results[name] = self._stdout
+        return results
+
+
+def expand(argv: Sequence[str], *, inputs: Sequence[str], values: Mapping[str, str]) -> list[str]:
+    """The arguments with placeholders replaced, once: what is put in is not looked at again."""
+
+    def value(match: re.Match[str]) -> str:
+        return values[match.group(1)]
+
+    expanded: list[str] = []
+    for argument in argv:
+        if argument == INPUTS:
+            expanded += inputs
+        else:
+            expanded.append(_PLACEHOLDER.sub(value, argument))
+    return expanded

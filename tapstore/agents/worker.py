@@ -1,0 +1,225 @@
+"""An agent: waits for work of a role, claims it, has a handler do it, and ends the claim.
+
+The handler is a `CommandHandler` or any callable that takes a `Work`; it adds results and returns,
+or raises.  While it runs the claim's heartbeats are written.  Whatever happens to it, the claim
+ends: completed, failed with the reason, released, or, if even that is impossible, left to the
+watchdog.  A worker that dies leaves no more than that.
+
+A worker started again under its old id waits until the claim of the one that died is stale.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tapstore.agents import logs
+from tapstore.agents.command import CommandHandler
+from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
+from tapstore.errors import ClaimLostError, OutcomeUnknownError, TapstoreError
+from tapstore.keys import check_name, mask_url
+from tapstore.sessions import fate, patrol
+from tapstore.sessions.root import Root
+from tapstore.sessions.session import Session
+from tapstore.sessions.work import Work, WorkFilter, seek
+
+_logger = logging.getLogger("tapstore.agents")
+
+Handler = Callable[[Work], None]
+
+_ENDINGS = {
+    fate.COMPLETED: Ending.COMPLETED,
+    fate.FAILED: Ending.FAILED,
+    fate.RELEASED: Ending.RELEASED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """Who works, on what, and what becomes of the phase."""
+
+    agent: str
+    """Its id."""
+
+    work: WorkFilter
+    claim_phase: str = ""
+    """Phase that claiming sets; empty: as it is."""
+
+    then: str = ""
+    """Phase that completing sets; empty: as it is."""
+
+    ttl: float | None = None
+    """Seconds without a sign of life after which the claim may be taken back; None: the session's
+    default."""
+
+    overwrite: bool = False
+    """Results may replace what other roles have registered under the same name and phase."""
+
+
+class Worker:
+    """One agent at work in a session, or in all sessions below a root."""
+
+    def __init__(
+        self,
+        target: Session | Root,
+        spec: AgentSpec,
+        handler: Handler,
+        *,
+        on_outcome: Callable[[Outcome], None] | None = None,
+        on_start: Callable[[Work], None] | None = None,
+    ) -> None:
+        """`on_start` and `on_outcome` are told of each piece of work, in the worker's thread."""
+        check_name(spec.agent, "agent id")
+        if isinstance(handler, CommandHandler):
+            handler.check()
+        self._target = target
+        self._spec = spec
+        self._handler = handler
+        self._on_outcome = on_outcome
+        self._on_start = on_start
+        self._stopping = False
+        if isinstance(target, Session):
+            spec.work.check(target.tapfile, spec.claim_phase, spec.then)
+
+    def stop(self) -> None:
+        """Take no more work, and give back what is being done.  May be called by a signal handler
+        or another thread; `run` returns soon after."""
+        # Only this: a signal handler must not take locks.
+        self._stopping = True
+
+    def run_once(self, *, wait: float | None = None) -> Outcome | None:
+        """Do one piece of work; None if there was none for `wait` seconds, or it was told to stop.
+
+        `wait=0` looks once.
+        """
+        for work in self._work(wait):
+            return self._do(work)
+        return None
+
+    def run(self, *, idle: float | None = None) -> int:
+        """Do work until there was none for `idle` seconds (None: for ever); returns how much."""
+        count = 0
+        for work in self._work(idle):
+            self._do(work)
+            count += 1
+        return count
+
+    # Finding
+
+    def _work(self, idle: float | None) -> Iterator[Work]:
+        def stop() -> bool:
+            return self._stopping
+
+        if isinstance(self._target, Session):
+            yield from patrol.in_session(
+                self._target, self._seek, idle=idle, stop=stop, trouble=_trouble
+            )
+        else:
+            yield from patrol.in_root(
+                self._target, self._seek_if_concerned, idle=idle, stop=stop, trouble=_trouble
+            )
+
+    def _seek(self, session: Session) -> Work | None:
+        spec = self._spec
+        return seek(
+            session, spec.work, agent=spec.agent, ttl=spec.ttl, phase=spec.claim_phase,
+            then=spec.then,
+        )  # fmt: skip
+
+    def _seek_if_concerned(self, session: Session) -> Work | None:
+        # Below a root there may be sessions of any kind.
+        roles = session.state.refresh().tapfile.roles()
+        return self._seek(session) if self._spec.work.role in roles else None
+
+    # Doing
+
+    def _do(self, work: Work) -> Outcome:
+        work.stopping = lambda: self._stopping
+        if self._on_start is not None:
+            self._on_start(work)
+        outcome = self._outcome(work)
+        if self._on_outcome is not None:
+            self._on_outcome(outcome)
+        return outcome
+
+    def _outcome(self, work: Work) -> Outcome:
+        try:
+            self._handler(work)
+            if work.claim.ended:
+                return self._said(work, self._fate(work) or Ending.LOST)
+            work.complete(phase=self._spec.then, overwrite=self._spec.overwrite)
+        except (ClaimLostError, OutcomeUnknownError) as exc:
+            return self._lost(work, exc)
+        except WorkReleasedError as exc:
+            return self._end(work, Ending.RELEASED, str(exc), exc)
+        except WorkFailedError as exc:
+            return self._end(work, Ending.FAILED, str(exc), exc)
+        except Exception as exc:
+            self._log(work)
+            return self._end(work, Ending.FAILED, f"{type(exc).__name__}: {exc}", exc)
+        except BaseException as exc:
+            self._end(work, Ending.RELEASED, f"interrupted ({type(exc).__name__})", exc)
+            raise
+        return self._said(work, Ending.COMPLETED)
+
+    def _end(self, work: Work, ending: Ending, reason: str, error: BaseException) -> Outcome:
+        """End a claim whose handler did not; whether it can be ended is not sure."""
+        if work.claim.ended:
+            ending = self._fate(work) or Ending.LOST
+            return self._said(work, ending, reason=reason, error=error)
+        try:
+            if ending is Ending.FAILED:
+                work.fail(reason)
+            else:
+                work.release(reason)
+        except TapstoreError as exc:
+            exc.__context__ = error
+            return self._lost(work, exc, reason=f"{reason}; then {exc}")
+        return self._said(work, ending, reason=reason, error=error)
+
+    def _lost(self, work: Work, error: TapstoreError, *, reason: str = "") -> Outcome:
+        """The claim is not ours any more, or nobody can tell: keep off, and see what became of it.
+
+        The command may have ended it itself.
+        """
+        work.abandon()
+        ending = self._fate(work) or Ending.LOST
+        said = "" if ending is Ending.COMPLETED else reason or str(error)
+        return self._said(work, ending, reason=said, error=error)
+
+    def _fate(self, work: Work) -> Ending | None:
+        claim = work.claim
+        with suppress(TapstoreError):
+            found = fate.fate(work.session.state, claim.id, fence=claim.token)
+            return _ENDINGS.get(found, Ending.LOST)
+        return None
+
+    def _said(
+        self, work: Work, ending: Ending, *, reason: str = "", error: BaseException | None = None
+    ) -> Outcome:
+        return Outcome(
+            ending=ending,
+            session_id=work.session.id,
+            url=mask_url(work.session.url),
+            slot=work.claim.slot,
+            agent=work.claim.agent,
+            claim=work.claim.id,
+            task_id="" if work.task is None else work.task.id,
+            reason=reason,
+            error=error,
+        )
+
+    def _log(self, work: Work) -> None:
+        """What a handler raised, where its output would be."""
+        try:
+            with logs.RunLog(work.session, work.claim) as log:
+                log.write(traceback.format_exc().encode(errors="backslashreplace"))
+        except (TapstoreError, OSError):
+            _logger.exception("%r failed, and its log could not be written", work)
+
+
+def _trouble(place: str, error: TapstoreError, pause: float) -> None:
+    _logger.warning("%s: %s; looked at again in %g s", mask_url(place), error, pause)
