@@ -74,7 +74,7 @@ def test_any_damaged_tapfile_is_read_or_refused_without_libyaml(data):
 
 
 @pytest.mark.soak
-@settings(max_examples=200_000)
+@settings(max_examples=100_000)
 @given(mutations())
 def test_very_many_damaged_tapfiles_are_read_or_refused(data):
     parse_or_refuse(data)

@@ -163,7 +163,7 @@ def test_keys_keep_their_order(document, fmt):
 
 
 @pytest.mark.soak
-@settings(max_examples=20_000)
+@settings(max_examples=10_000)
 @given(document=documents)
 def test_many_documents_survive_yaml_and_json(document):
     parsed = format.parse(format.render(document))

@@ -4,6 +4,7 @@ import copy
 import json
 import socket
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -298,3 +299,25 @@ def test_a_pattern_that_would_blow_up_a_backtracking_engine_takes_linear_time():
 def test_a_schema_may_name_a_property_like_a_keyword():
     own = UserSchema({"properties": {"$ref": {"type": "string"}}, "examples": [{"$ref": "x"}]})
     assert "is 1, but must be text" in refusal({"$ref": 1}, by=own)
+
+
+def test_the_spec_page_names_every_field_that_the_schema_knows():
+    page = (Path(__file__).parents[2] / "docs" / "spec" / "tapfile.md").read_text("utf-8")
+
+    def fields(part: dict) -> set[str]:
+        named = fields(part["items"]) if "items" in part else set()
+        for name, inner in part.get("properties", {}).items():
+            named |= {name} | fields(inner)
+        return named
+
+    rows = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    assert rows == fields(schema._shipped()[1])
+
+
+def test_the_example_of_the_spec_page_is_a_tapfile_as_tapstore_writes_it():
+    page = (Path(__file__).parents[2] / "docs" / "spec" / "tapfile.md").read_text("utf-8")
+    example = page.split("```yaml\n")[1].split("```")[0]
+    document = format.parse(example.encode())
+    schema.check(document)
+    rendered = format.render(document).decode()
+    assert rendered.splitlines()[:-1] == example.splitlines()[:-1]
