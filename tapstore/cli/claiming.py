@@ -21,11 +21,14 @@ from tapstore.cli.invocation import (
 )
 from tapstore.cli.params import duration, duration_or_forever, file_to_publish, or_none
 from tapstore.cli.views import artifact_value
-from tapstore.errors import ClaimLostError, UnsupportedOperationError
+from tapstore.errors import UnsupportedOperationError
 
 if TYPE_CHECKING:
     from tapstore.sessions.claim import Claim
     from tapstore.sessions.session import Session
+
+_LOOK_SECONDS = 1.0
+"""A script that waits for its heartbeats to end does not wait longer after it has completed."""
 
 
 @click.command()
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
     help="Without a heartbeat for so long the claim is stale.  [default: the session's]",
 )
 @click.option("--phase", default="", help="Move the session to this phase in the same commit.")
+@click.option("--expected", metavar="PHASE", help="Claim only if the session is in this phase.")
 @click.option(
     "--takeover",
     is_flag=True,
@@ -59,6 +63,7 @@ def claim(
     wait: float,
     ttl: float | None,
     phase: str,
+    expected: str | None,
     takeover: bool,
     reason: str,
 ) -> None:
@@ -83,6 +88,7 @@ def claim(
         wait=or_none(wait),
         ttl=ttl,
         phase=phase,
+        expected=expected,
         takeover=takeover,
         reason=reason,
     )
@@ -139,15 +145,16 @@ def _beat_while(session: Session, held: Claim, pid: int) -> None:
     from tapstore.sessions import fate
 
     pause = _ttl(session, held) / 3
+    clock = session.clock
+    due = clock.monotonic() + pause
     with _process(pid) as ended:
-        while not ended(pause):
-            try:
+        while not ended(min(pause, _LOOK_SECONDS)):
+            how = fate.fate(session.state, held.id, fence=held.token)
+            if how in (fate.COMPLETED, fate.FAILED, fate.RELEASED):
+                return
+            if how != fate.LIVE or clock.monotonic() >= due:
                 held.heartbeat()
-            except ClaimLostError:
-                how = fate.fate(session.state, held.id, fence=held.token)
-                if how in (fate.COMPLETED, fate.FAILED, fate.RELEASED):
-                    return
-                raise
+                due = clock.monotonic() + pause
 
 
 def _ttl(session: Session, held: Claim) -> float:

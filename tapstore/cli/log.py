@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tapstore.cli import console
 from tapstore.cli.events import events, line
 from tapstore.cli.invocation import Invocation, common_options
-from tapstore.sessions.history import log_entry
+from tapstore.sessions.history import LogEntry, log_entry
 
 if TYPE_CHECKING:
     from tapstore.commitlog import Head
@@ -38,8 +38,31 @@ def log(invocation: Invocation, after: int, last: int | None, follow: bool) -> N
             _show(invocation, found)
 
 
+def _value(entry: LogEntry) -> dict[str, Any]:
+    """Every key is always there, unlike in `.tap/session.log`."""
+    return {
+        "rev": entry.rev,
+        "write_id": entry.write_id,
+        "at": entry.at,
+        "by": entry.by,
+        "reason": entry.reason,
+        "operations": list(entry.operations),
+        "moves": [
+            {
+                "slot": move.participant,
+                "old": move.old,
+                "new": move.new,
+                "agent": move.agent,
+                "claim": move.claim,
+            }
+            for move in entry.moves
+        ],
+        "phase": None if entry.phase is None else list(entry.phase),
+    }
+
+
 def _show(invocation: Invocation, head: Head) -> None:
     if invocation.as_json:
-        console.emit(log_entry(head))
+        console.emit(_value(log_entry(head)))
     else:
         console.say(line(events(head)))

@@ -16,14 +16,18 @@ from tapstore.cli.invocation import Invocation, common_options
 from tapstore.cli.views import artifact_table, artifact_value, slot_value
 from tapstore.clock import parse_time
 from tapstore.errors import StoreError
-from tapstore.keys import decode_name, encode_name, mask_url
+from tapstore.keys import mask_url
 from tapstore.sessions import config as configs
 from tapstore.sessions.heartbeats import Health, Judgement
+from tapstore.sessions.inbox import Inbox
 from tapstore.sessions.operations import consumes
+from tapstore.sessions.standing import Seen, Standing
 from tapstore.sessions.tapfile import FAILED, PENDING, WORKING, Participant, Tapfile
 
 if TYPE_CHECKING:
     from tapstore.sessions.session import Session
+
+_READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 @click.command()
@@ -65,7 +69,7 @@ def _judge(session: Session) -> tuple[dict[str, Judgement], float | None]:
         judged = {j.participant.label: j for j in session.judge()}
         return judged, session.store.now()
     except StoreError as exc:
-        if exc.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+        if exc.errno not in _READ_ONLY:
             raise
         return {}, None
 
@@ -78,19 +82,30 @@ def _slot(
         for a in tapfile.artifacts
         if consumes(a, role=participant.role, agent=participant.agent_id)
     ]
-    folder = f"inbox/{encode_name(participant.role)}/"
     return {
         **slot_value(participant),
         "max_attempts": session.config.max_attempts or None,
         "health": None if judgement is None else judgement.health.value,
         "heartbeat_age_seconds": None if judgement is None else round(judgement.age_seconds, 1),
         "inputs": [{"phase": a.phase, "name": a.name} for a in inputs],
-        "tasks": [decode_name(n) for n in session.store.children(folder) if _is_task(n)],
+        "tasks": [
+            {
+                "key": seen.key,
+                "task_id": None if seen.task is None else seen.task.id,
+                "standing": seen.standing.value,
+            }
+            for seen in _tasks(session, participant.role)
+        ],
     }
 
 
-def _is_task(name: str) -> bool:
-    return not (name.startswith(".") or name.endswith(("/", ".tmp")))
+def _tasks(session: Session, role: str) -> list[Seen]:
+    try:
+        return Inbox(session.state, role).look()
+    except StoreError as exc:
+        if exc.errno not in _READ_ONLY:
+            raise
+        return []
 
 
 # For people
@@ -157,8 +172,8 @@ def _remark(tapfile: Tapfile, slot: dict[str, Any]) -> str:
 
 def _waits_for(tapfile: Tapfile, slot: dict[str, Any]) -> str:
     ready = []
-    if slot["tasks"]:
-        count = len(slot["tasks"])
+    count = [task["standing"] for task in slot["tasks"]].count(Standing.WAITING.value)
+    if count:
         ready.append(f"{count} task{'s' if count > 1 else ''} in its inbox")
     if slot["inputs"]:
         ready.append("for it: " + ", ".join(a["name"] for a in slot["inputs"]))

@@ -12,7 +12,7 @@ from tapstore.cli.params import assignment, json_or_text
 from tapstore.errors import FormatError
 
 if TYPE_CHECKING:
-    from tapstore.sessions.inbox import Seen
+    from tapstore.sessions.standing import Seen
 
 
 @click.group(no_args_is_help=False)

@@ -72,7 +72,7 @@ def _tapfile(session: Session) -> Iterator[str]:
 def _artifacts(session: Session, *, deep: bool) -> Iterator[str]:
     for artifact in session.state.peek().tapfile.artifacts:
         try:
-            if deep:
+            if deep and (artifact.checksum or not artifact.is_external):
                 _read_through(session, artifact)
             elif not artifact.is_external:
                 size = session.store.head(artifact.path).size

@@ -52,8 +52,8 @@ def call(*arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = No
         status = run(arguments)
     out.flush()
     err.flush()
-    data = out.buffer.getvalue()  # type: ignore[attr-defined]
-    return Call(status, data.decode(), err.buffer.getvalue().decode(), data)  # type: ignore[attr-defined]
+    data, errors = (stream.buffer.getvalue() for stream in (out, err))  # type: ignore[attr-defined]
+    return Call(status, data.decode(errors="backslashreplace"), errors.decode(), data)
 
 
 def ok(*arguments: str, **options: Any) -> Call:
