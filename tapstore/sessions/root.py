@@ -48,7 +48,7 @@ class Root:
         self._options = storage_options
         self._depth = depth
         self.clock = clock
-        self.store = registry.open_store(url, storage_options=storage_options)
+        self.store = registry.open_store(url, storage_options=storage_options, clock=clock)
         self.url = self.store.url
         self._open: dict[str, Session] = {}
 
