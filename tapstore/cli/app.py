@@ -55,6 +55,8 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "artifacts": "artifacts",
     },
     "Agents": {
+        "agent": "agent",
+        "logs": "log",
         "task": "task",
         "lock": "locks",
         "locks": "locks",

@@ -1,4 +1,4 @@
-"""What a commit means, as events: for `watch`, for alarms, and as a time line for people.  Pure.
+"""What a commit means, as events: for `watch`, for alarms, and as a time line for people.
 
 Each commit has at least one event.  Operations of later versions show as `other`.
 """

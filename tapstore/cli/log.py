@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,3 +68,41 @@ def _show(invocation: Invocation, head: Head) -> None:
         console.emit(_value(log_entry(head)))
     else:
         console.say(line(events(head)))
+
+
+@click.command()
+@common_options
+@click.argument("agent", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Go on with what it prints from now on.")
+@click.option("--raw", is_flag=True, help="Print the bytes as they are; else nothing is obeyed.")
+@click.pass_obj
+def logs(invocation: Invocation, agent: str | None, follow: bool, raw: bool) -> None:
+    """Show what an agent's program printed; without AGENT, who has a log."""
+    from tapstore.agents import logs as agent_logs
+
+    session = invocation.open()
+    if agent is None:
+        names = agent_logs.agents(session)
+        invocation.answer({"session_id": session.id, "agents": names}, *(names or ["no logs"]))
+        return
+    chunks = agent_logs.read(session, agent, follow=follow)
+    if raw:
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+            sys.stdout.buffer.flush()
+        return
+    for text in _lines(chunks):
+        if invocation.as_json:
+            console.emit({"agent": agent, "line": text})
+        else:
+            console.say(text.expandtabs())
+
+
+def _lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    rest = b""
+    for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for piece in whole:
+            yield piece.decode(errors="replace").removesuffix("\r")
+    if rest:
+        yield rest.decode(errors="replace")

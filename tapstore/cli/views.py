@@ -1,4 +1,4 @@
-"""What `--json` says of slots and artifacts: the same keys in every command.  Pure."""
+"""What `--json` says of slots and artifacts: the same keys in every command."""
 
 from __future__ import annotations
 

@@ -1,0 +1,242 @@
+"""`tapstore agent`: make an agent of any command."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tapstore.cli import console
+from tapstore.cli.invocation import Invocation, agent_option, common_options
+from tapstore.cli.params import duration
+from tapstore.errors import ClaimLostError, WaitTimeoutError
+
+if TYPE_CHECKING:
+    from tapstore.agents.outcome import Outcome
+    from tapstore.agents.worker import Worker
+    from tapstore.sessions.work import Need, Work
+
+NOT_DONE = 1
+"""What `--once` exits with when the work failed or was given back."""
+
+
+@click.group(no_args_is_help=False)
+@common_options
+def agent() -> None:
+    """Make an agent of any command, in any language."""
+
+
+def _need(text: str) -> Need:
+    from tapstore.sessions.work import Need
+
+    try:
+        return Need.parse(text)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc)) from exc
+
+
+def _exit_codes(text: str | frozenset[int]) -> frozenset[int]:
+    if isinstance(text, frozenset):
+        return text
+    codes = text.split(",")
+    if not all(code.isdecimal() and int(code) < 256 for code in codes):
+        raise click.BadParameter(f"{text!r} is no list of exit codes: write 0,1")
+    return frozenset(map(int, codes))
+
+
+@agent.command()
+@common_options
+@agent_option
+@click.option("--role", required=True, help="The role that it takes.")
+@click.option(
+    "--root",
+    metavar="URL",
+    help="Work in all sessions below this place, also in those made later, instead of one.",
+)
+@click.option("--when-phase", metavar="PHASE", help="Only when the session is in this phase.")
+@click.option(
+    "--needs",
+    type=_need,
+    multiple=True,
+    metavar="type=TYPE[:N]",
+    help="Only when N artifacts (1) of this type are there; they are the inputs.  Repeatable.",
+)
+@click.option("--claim-phase", default="", metavar="PHASE", help="Phase to set with the claim.")
+@click.option("--then", default="", metavar="PHASE", help="Phase to set on completion.")
+@click.option(
+    "--ok-exit",
+    type=_exit_codes,
+    default="0",
+    show_default=True,
+    metavar="CODES",
+    help="Exit codes that complete the work, such as 0,1; others fail it.",
+)
+@click.option("--stdout-as", default="", metavar="NAME", help="Publish standard output as this.")
+@click.option("--type", "kind", default="", help="Type of what it publishes.")
+@click.option(
+    "--consumer",
+    "--consumers",
+    "consumers",
+    multiple=True,
+    metavar="ROLE|AGENT",
+    help="Whom what it publishes is for.  Repeatable.",
+)
+@click.option(
+    "--overwrite", is_flag=True, help="Replace artifacts that another role has registered."
+)
+@click.option(
+    "--timeout",
+    type=duration,
+    metavar="DURATION",
+    help="End the command after so long; its work has failed then.",
+)
+@click.option(
+    "--ttl",
+    type=duration,
+    metavar="DURATION",
+    help="If we die, others may take the work after so long.  [default: the session's]",
+)
+@click.option("--once", is_flag=True, help="Do one piece of work, and exit.")
+@click.option(
+    "--idle",
+    type=duration,
+    metavar="DURATION",
+    help="Exit when there was no work for so long; 0 looks once.  [default: never]",
+)
+@click.argument("command", nargs=-1, required=True, metavar="-- COMMAND [ARG]…")
+@click.pass_context
+def run(
+    ctx: click.Context,
+    role: str,
+    root: str | None,
+    when_phase: str | None,
+    needs: tuple[Need, ...],
+    claim_phase: str,
+    then: str,
+    ok_exit: frozenset[int],
+    stdout_as: str,
+    kind: str,
+    consumers: tuple[str, ...],
+    overwrite: bool,
+    timeout: float | None,
+    ttl: float | None,
+    once: bool,
+    idle: float | None,
+    command: tuple[str, ...],
+) -> None:
+    """Wait for work, claim it, and have COMMAND do it; again and again.
+
+    Work is a task in the role's inbox, or a session in --when-phase that has all --needs, or,
+    without these, an artifact that names the role as its consumer.
+
+    COMMAND finds its inputs as files ({inputs} in its arguments), as JSON on standard input and
+    in its environment (TAPSTORE_…).  What it leaves in $TAPSTORE_OUTPUT_DIR is published.  No
+    shell is involved.
+
+    \b
+    tapstore agent run --role reviewer --when-phase awaiting_review --needs type=code \\
+        --ok-exit 0,1 --stdout-as review.txt --then review_completed -- ruff check {inputs}
+
+    With --once it exits with 0 if the work was completed, with 1 if it failed or was given back,
+    with 4 if there was none for --idle, and with 5 if it was lost to somebody else.
+    """  # fmt: skip
+    from tapstore.agents.command import CommandHandler
+    from tapstore.agents.worker import AgentSpec, Worker
+    from tapstore.sessions.root import root as open_root
+    from tapstore.sessions.work import WorkFilter
+
+    invocation: Invocation = ctx.obj
+    try:
+        handler = CommandHandler(
+            argv=command,
+            ok_exit=ok_exit,
+            stdout_as=stdout_as,
+            type=kind,
+            consumers=consumers,
+            timeout=timeout,
+        )
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from exc
+    worker = Worker(
+        invocation.open() if root is None else ctx.with_resource(open_root(root)),
+        AgentSpec(
+            agent=invocation.agent,
+            work=WorkFilter(role=role, when_phase=when_phase, needs=needs),
+            claim_phase=claim_phase,
+            then=then,
+            ttl=ttl,
+            overwrite=overwrite,
+        ),
+        handler,
+        on_start=lambda work: _started(invocation, work),
+        on_outcome=lambda outcome: _ended(invocation, outcome),
+    )
+    with Stopper(worker) as stopper:
+        outcome = None
+        if once:
+            outcome = worker.run_once(wait=idle)
+        else:
+            worker.run(idle=idle)
+    if stopper.signal:
+        ctx.exit(128 + stopper.signal)
+    if once:
+        ctx.exit(_exit_code(outcome, idle))
+
+
+class Stopper:
+    """Stops a worker on SIGTERM and SIGINT: what it is doing is given back."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._before: dict[int, Any] = {}
+        self.signal = 0
+
+    def _stop(self, number: int, _: Any) -> None:
+        self.signal = number
+        self._worker.stop()
+
+    def __enter__(self) -> Stopper:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+def _started(invocation: Invocation, work: Work) -> None:
+    why = f"task {work.task.id}" if work.task else f"{len(work.inputs)} inputs"
+    claim = work.claim
+    invocation.note(f"{claim.agent} has claimed {claim.slot} of session {work.session.id}: {why}")
+
+
+def _ended(invocation: Invocation, outcome: Outcome) -> None:
+    if invocation.as_json:
+        console.emit(
+            {
+                "outcome": outcome.ending.value,
+                "session_id": outcome.session_id,
+                "url": outcome.url,
+                "slot": outcome.slot,
+                "agent": outcome.agent,
+                "claim": outcome.claim,
+                "task_id": outcome.task_id or None,
+                "reason": outcome.reason or None,
+            }
+        )
+        return
+    reason = f": {outcome.reason}" if outcome.reason else ""
+    console.say(
+        f"{outcome.agent} has {outcome.ending.value} {outcome.slot} of session "
+        f"{outcome.session_id}{reason}"
+    )
+
+
+def _exit_code(outcome: Outcome | None, idle: float | None) -> int:
+    if outcome is None:
+        raise WaitTimeoutError(f"there was no work for {idle:g} s")
+    if outcome.ending.value == "completed":
+        return 0
+    return ClaimLostError.exit_code if outcome.ending.value == "lost" else NOT_DONE
