@@ -44,6 +44,7 @@ MAX_REPEATED = 10_000
 _UNPRINTABLE = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
+_TAG_DIRECTIVES = re.compile("^%TAG|[\r\n\x85\u2028\u2029]%TAG")
 _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -88,9 +89,9 @@ def _refuse_at_sight(text: str) -> None:
             line=text.count("\n", 0, start) + 1,
             column=start - text.rfind("\n", 0, start),
         )
-    # Each %TAG is compared with all before it.
-    if text.count("\n%") > 8:
-        raise FaultError("it has too many lines that begin with '%'")
+    # Each is compared with all before it.
+    if len(_TAG_DIRECTIVES.findall(text)) > 8:
+        raise FaultError("it has too many lines that begin with '%TAG'")
 
 
 class _Reader:

@@ -1,10 +1,10 @@
 """A document as block YAML that reads back the same everywhere.
 
 Looks like `yaml.dump(doc, default_flow_style=False, sort_keys=False, allow_unicode=True)`, one
-line a scalar.  Written here and not by PyYAML because the bytes are part of the format (views
-are compared by hash, so they must not change with the version of a library), because `import
-yaml` is most of what a short command would spend, and because it is six times faster under the
-lock.
+line a scalar.  Written here and not by PyYAML because the bytes are part of the format (a view is
+known by its hash, so they must not change with the version of a library), because commands that
+only commit then never import yaml, and because it takes a sixth of the time of libyaml's emitter,
+under the lock.
 
 Quoted is everything that any YAML, 1.1 or 1.2, could take for something other than text.  No
 anchors, no tags.  Expects what `fields.settle` lets through.

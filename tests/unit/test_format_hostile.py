@@ -89,6 +89,7 @@ def test_very_many_damaged_tapfiles_are_read_or_refused(data):
         b"- " * 2_000_000,
         b"? " * 2_000_000,
         b"%TAG !a! b\n" * 300_000 + b"--- {}\n",
+        b"#\r" + b"%TAG !a! b\r" * 300_000 + b"--- {}\n",
         b"\n".join(b"a%d: &a%d x" % (n, n) for n in range(200_000)),
         b"x: &a [" + b"1," * 9_000 + b"]\n" + b"\n".join(b"y%d: *a" % n for n in range(9_000)),
         b"x: [" + b"1," * 2_000_000 + b"]",
@@ -130,3 +131,8 @@ def test_the_message_begins_with_the_name_that_was_given():
 
 def test_other_files_are_read_by_the_same_rules_with_no_field_known():
     assert format.parse_plain(b"- no\n- version: 1.10\n", name="x") == ["no", {"version": 1.1}]
+
+
+def test_json_with_a_line_break_in_a_text_is_not_taken_for_yaml():
+    with pytest.raises(FormatError, match="line 1, column 11: it is no JSON: Invalid control"):
+        format.parse(b'{"x": "one\ntwo"}')

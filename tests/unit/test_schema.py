@@ -258,7 +258,7 @@ def test_a_schema_may_be_json_or_yaml_and_of_an_older_draft(data):
     [
         (b"", "it is empty"),
         (b"[]", "a JSON Schema is a mapping, not []"),
-        (b"{", "neither JSON"),
+        (b"{", "it is no JSON"),
         ({"type": "objekt"}, "schema, type: it is no valid JSON Schema"),
         ({"properties": {"a": {"required": "x"}}}, "schema, properties.a.required: "),
         ({"$ref": "#/$defs/x"}, "'/$defs/x' does not exist"),
