@@ -2,6 +2,7 @@
 
 from tapstore.agents.command import CommandHandler
 from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
+from tapstore.agents.signals import stopping_on_signals
 from tapstore.agents.worker import AgentSpec, Handler, Worker
 from tapstore.sessions.work import Need, Work, WorkFilter
 
@@ -17,4 +18,5 @@ __all__ = [
     "WorkFilter",
     "WorkReleasedError",
     "Worker",
+    "stopping_on_signals",
 ]

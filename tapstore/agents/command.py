@@ -57,6 +57,9 @@ class CommandHandler:
     consumers: tuple[str, ...] = ()
     """Roles or agents that what is published is for."""
 
+    chdir: bool = False
+    """Run it in the folder of its inputs, so that what it says of them has short names."""
+
     timeout: float | None = None
     """Seconds after which the command is ended and the work fails."""
 
@@ -90,6 +93,7 @@ class _Run:
         self._handler = handler
         self._work = work
         self._folder = folder
+        self._inputs = folder / "inputs"
         self._output = folder / "output"
         self._stdout = folder / "stdout"
         self._tail = logs.Tail()
@@ -97,7 +101,8 @@ class _Run:
 
     def do(self) -> None:
         self._output.mkdir()
-        inputs = self._work.fetch(self._folder / "inputs")
+        (self._inputs / "files").mkdir(parents=True)
+        inputs = self._work.fetch(self._inputs)
         ended = self._run(inputs)
         self._judge(ended)
         self._add_results()
@@ -133,6 +138,7 @@ class _Run:
             ended = process.run(
                 argv,
                 env=self._environment(stdin),
+                cwd=str(self._inputs / "files") if handler.chdir else None,
                 stdin=source,
                 on_stdout=on_stdout,
                 on_stderr=on_stderr,

@@ -99,6 +99,7 @@ def run(
     argv: Sequence[str],
     *,
     env: Mapping[str, str],
+    cwd: str | None = None,
     stdin: IO[bytes],
     on_stdout: Sink,
     on_stderr: Sink,
@@ -106,26 +107,29 @@ def run(
     timeout: float | None = None,
     grace: float = GRACE_SECONDS,
 ) -> Exit:
-    """Run a command to its end.
+    """Run a command to its end, in the folder `cwd`; its program is found from here.
 
     `order` is asked ten times a second; `timeout` in seconds is as if it said STOP.  Output is
     handed to the sinks as it comes, in this thread, and kept nowhere.  If a sink raises, the
     command is killed.
     """
-    with _started(argv, env, stdin) as process:
+    with _started(argv, env, cwd, stdin) as process:
         return _Supervisor(process, on_stdout, on_stderr, order, timeout, grace).supervise()
 
 
 @contextmanager
 def _started(
-    argv: Sequence[str], env: Mapping[str, str], stdin: IO[bytes]
+    argv: Sequence[str], env: Mapping[str, str], cwd: str | None, stdin: IO[bytes]
 ) -> Iterator[subprocess.Popen[bytes]]:
+    if cwd is not None and os.sep in argv[0]:
+        argv = [os.path.abspath(argv[0]), *argv[1:]]
     command = list(argv)
     if sys.platform == "linux" and sys.executable:
         command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *argv]
     process = subprocess.Popen(
         command,
         env=dict(env),
+        cwd=cwd,
         stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
