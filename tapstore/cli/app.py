@@ -60,6 +60,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "task": "task",
         "lock": "locks",
         "locks": "locks",
+        "demo": "demo",
     },
 }
 """By section: the name of each command, and the module of `tapstore.cli` that has it."""
