@@ -1,0 +1,128 @@
+"""A process is killed before each single call that makes something visible, while it takes,
+finishes or sets aside a task.  The next one goes on without help: the task is done once."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import tapstore
+from tapstore.sessions.inbox import Inbox
+from tapstore.sessions.work import WorkFilter, seek
+
+CALLS = ("link", "rename", "replace", "unlink")
+TTL = 0.15
+CODER = WorkFilter(role="coder")
+TASK = {"requirement": "x", "output_artifact_name": "x.py", "output_path": "artifacts/one/x.py"}
+
+
+def killed_before_call(number, action):
+    """Run `action` in a child that is killed before its call `number`; False: it ended before."""
+    child = os.fork()
+    if child == 0:
+        try:
+            count = 0
+
+            def wrap(function):
+                def counted(*args, **kwargs):
+                    nonlocal count
+                    count += 1
+                    if count == number:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    return function(*args, **kwargs)
+
+                return counted
+
+            for name in CALLS:
+                setattr(os, name, wrap(getattr(os, name)))
+            action()
+            os._exit(0)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    assert status in (0, signal.SIGKILL), "the action itself failed"
+    return status == signal.SIGKILL
+
+
+def work_once(url, agent):
+    with tapstore.open(url) as session:
+        work = seek(session, CODER, agent=agent)
+        if work is not None:
+            work.add("x.py", agent.encode())
+            work.complete(phase="done")
+        return work is not None
+
+
+def make(tmp_path, number, data, *, max_attempts=0):
+    url = str(tmp_path / str(number))
+    options = {"storage_options": {"durability": "none"}}
+    with tapstore.create(
+        url, roles=["coder"], phase="p", claim_ttl=TTL, max_attempts=max_attempts, **options
+    ) as session:
+        Path(session.store.local_path("inbox/coder/job.json")).write_text(data)
+    return url
+
+
+def go_on(url, finished, *, within=30):
+    """As the next agents would."""
+    end = time.monotonic() + within
+    with tapstore.open(url) as session:
+        while not finished(session):
+            assert time.monotonic() < end, "nobody could go on"
+            if not work_once(url, "next"):
+                time.sleep(0.02)
+
+
+def inbox_names(session):
+    names = (info.key.removeprefix("inbox/coder/") for info in session.store.list("inbox/coder/"))
+    return sorted(names)
+
+
+def is_done(session):
+    return session.phase == "done" and inbox_names(session) == [".done/job.json"]
+
+
+def test_a_task_is_done_once_whatever_call_its_agent_died_before(tmp_path):
+    number, killed = 0, True
+    while killed:
+        number += 1
+        url = make(tmp_path, number, json.dumps(TASK))
+        killed = killed_before_call(number, lambda url=url: work_once(url, "first"))
+        go_on(url, is_done)
+        with tapstore.open(url) as session:
+            completions = [entry for entry in session.log() if "complete" in entry.operations]
+            assert len(completions) == 1
+            assert session.artifacts["x.py"].read_text() == completions[0].by
+            session.reopen("coder")
+            assert seek(session, CODER, agent="again") is None
+    assert number > 15  # or the kills did not reach what they should
+
+
+def test_what_is_no_task_is_set_aside_whatever_call_its_finder_died_before(tmp_path):
+    number, killed = 0, True
+    while killed:
+        number += 1
+        url = make(tmp_path, number, "no task")
+        os.utime(Path(url) / "inbox/coder/job.json", (1, 1))
+        killed = killed_before_call(number, lambda url=url: work_once(url, "first"))
+        go_on(url, lambda s: ".failed/job.json.reason" in inbox_names(s))
+        go_on(url, lambda s: inbox_names(s) == [".failed/job.json", ".failed/job.json.reason"])
+    assert number > 3
+
+
+def test_a_file_that_was_moved_to_be_removed_but_is_another_one_comes_back(tmp_path):
+    url = make(tmp_path, 1, json.dumps(TASK))
+    assert work_once(url, "first")
+    folder = Path(url) / "inbox/coder/.removing/mark"
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_text('{"requirement": "dropped while it was removed"}')
+    with tapstore.open(url) as session:
+        session.reopen("coder")
+        (task,) = Inbox(session.state, "coder").pending()
+        assert task.requirement == "dropped while it was removed"
+        assert task.key == "inbox/coder/job~mark.json"
+    assert not folder.exists()
