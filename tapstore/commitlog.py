@@ -249,8 +249,8 @@ class CommitLog:
                 ) from exc
             if isinstance(exc, StoreError):
                 raise OutcomeUnknownError(
-                    f"{self._store.url}: revision {n} is visible, but the place failed while making "
-                    f"it durable ({exc}); it may not survive a power loss"
+                    f"{self._store.url}: revision {n} is visible, but the place failed while "
+                    f"making it durable ({exc}); it may not survive a power loss"
                 ) from exc
             return found
         return head
@@ -265,11 +265,16 @@ class CommitLog:
     def collect(self, head: Head) -> None:
         """Remove contents that are at or below head - keep, now and then.
 
-        Amortised over commits; whoever calls it may die anywhere, the next one goes on.
+        Amortised over commits; whoever calls it may die or fail anywhere, the next one goes on.
         """
         through = head.n - self._keep
         if through - self._collected_through < max(1, self._keep // 2):
             return
+        with suppress(StoreError):
+            self._collect(through)
+            self._collected_through = through
+
+    def _collect(self, through: int) -> None:
         for info in self._store.list(f"{self._prefix}/revisions/"):
             number = info.key.rpartition("/")[2].partition("-")[0]
             if not number.isdecimal():
@@ -277,7 +282,6 @@ class CommitLog:
             if int(number) > through:
                 break
             self._store.delete(info.key)
-        self._collected_through = through
 
     def strays(self, head: Head) -> Iterator[str]:
         """Keys of contents that lost (their writer died before it could remove them).

@@ -41,15 +41,11 @@ from tapstore.sessions import tapfile as model
 from tapstore.sessions.config import SessionConfig, new_id
 from tapstore.sessions.operations import Heartbeat, Operation
 from tapstore.sessions.tapfile import Stamp, Tapfile
-from tapstore.sessions.view import View
+from tapstore.sessions.view import View, ViewWarning
 
 MAX_BACKOFF_SECONDS = 0.05
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-
-class ViewWarning(UserWarning):
-    """A commit stands, but the Tapfile that other programs see could not be brought up to date."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ look and the rename is overwritten.  The view never decides what the state is.
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 REST_SECONDS = 2.0
 """What can't be read, or lacks entries, may be half-written: it is judged after this long."""
+
+
+class ViewWarning(UserWarning):
+    """A commit stands, but the Tapfile that other programs see could not be brought up to date."""
 
 
 class ExclusiveFile(Protocol):
@@ -89,7 +94,14 @@ class View:
             yield mine
         finally:
             if mine:
-                self._lock.release()
+                self._release(self._lock)
+
+    def _release(self, lock: ExclusiveFile) -> None:
+        try:
+            lock.release()
+        except OSError as exc:
+            # What was done under it is done.  Others remove it when this process is gone.
+            warnings.warn(f"tapfile.lock could not be removed: {exc}", ViewWarning, stacklevel=4)
 
     def _read(self) -> bytes | None:
         try:
