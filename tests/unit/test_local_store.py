@@ -167,24 +167,36 @@ def test_a_read_makes_no_needless_call(store, monkeypatch):
     assert calls_of(monkeypatch, lambda: store.get("log/1")) == ["open", "fstat", "read", "close"]
 
 
-def test_the_folders_that_lead_to_a_new_file_are_synced_too(store, root, monkeypatch):
-    synced = []
-    opened = os.open
-    monkeypatch.setattr(
-        os, "open", lambda path, *rest: (synced.append(path), opened(path, *rest))[1]
-    )
+@pytest.fixture
+def synced(monkeypatch):
+    """The folders that are opened, which is done to sync them only."""
+    found = []
+    function = os.open
+
+    def call(path, *arguments, **options):
+        if TEMP_MARK not in str(path):
+            found.append(path)
+        return function(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", call)
+    return found
+
+
+def test_the_folders_that_lead_to_a_new_file_are_synced_too(store, root, synced):
     store.put("a/b/c", b"x")
-    folders = [path for path in synced if TEMP_MARK not in path]
-    assert folders == [str(root / "a/b"), str(root / "a"), str(root), str(root.parent)]
+    assert synced == [str(path) for path in (root / "a/b", root / "a", root, root.parent)]
 
 
-def test_a_folder_that_another_process_made_is_synced_all_the_same(store, root, monkeypatch):
+def test_a_folder_that_another_process_made_is_synced_all_the_same(store, root, synced):
     (root / "a").mkdir(parents=True)
-    synced = []
-    opened = os.open
-    monkeypatch.setattr(
-        os, "open", lambda path, *rest: (synced.append(path), opened(path, *rest))[1]
-    )
+    store.put("a/b", b"x")
+    assert synced == [str(path) for path in (root / "a", root, root.parent)]
+
+
+def test_a_folder_that_is_made_again_is_synced_again(store, root, synced):
+    store.put("a/b", b"x")
+    shutil.rmtree(root / "a")
+    synced.clear()
     store.put("a/b", b"x")
     assert str(root) in synced
 

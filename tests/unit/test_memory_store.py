@@ -1,10 +1,14 @@
 """What MemoryStore promises beyond the contract of all stores."""
 
+import time
+from functools import partial
+
 import pytest
 from store_places import MemoryPlace
 
 from tapstore.errors import InvalidKeyError, NotFoundError
 from tapstore.stores.memory import MemoryStore
+from tapstore.testing.place import race
 from tapstore.testing.stores import StoreTests
 from tapstore.types import Capabilities
 
@@ -45,3 +49,19 @@ def test_a_version_never_returns_when_a_name_is_used_again():
     first = store.put("a", b"same").version
     store.delete("a")
     assert store.put("a", b"same").version != first
+
+
+class SlowDict(dict):
+    """Lets other threads in between looking and storing."""
+
+    def get(self, *arguments):
+        found = super().get(*arguments)
+        time.sleep(0.001)
+        return found
+
+
+def test_looking_and_storing_are_one_step():
+    store = MemoryStore()
+    store._space.objects = SlowDict()
+    results = race([partial(store.put, "a", b"%d" % writer) for writer in range(8)])
+    assert sum(not isinstance(result, Exception) for result in results) == 1

@@ -222,12 +222,16 @@ def test_a_url_of_a_registered_filesystem_is_a_store():
     assert buckets.BucketFileSystem("by-url").cat_file("team/alpha/a") == b"x"
 
 
-@pytest.mark.usefixtures("registered")
+class Cachable(buckets.BucketFileSystem):
+    protocol = "cachable"
+    cachable = True
+
+
 def test_what_fsspec_opens_caches_nothing():
-    store = open_store("bucket://team")
-    fs = store.inner.inner._fs
-    assert not fs.dircache.use_listings_cache
-    assert open_store("bucket://team").inner.inner._fs is not fs
+    fsspec.register_implementation("cachable", Cachable, clobber=True)
+    first, second = (open_store("cachable://team").inner.inner._fs for _ in range(2))
+    assert not first.dircache.use_listings_cache
+    assert first is not second
 
 
 def test_a_lost_reply_is_resolved_for_every_filesystem(monkeypatch):
