@@ -2,7 +2,7 @@
 
 It gets its inputs as files, as JSON on standard input and in its environment, and hands results
 over on standard output and as files in a folder.  They are registered in the one commit that
-completes the work, or not at all.  docs/reference describes it for authors of commands.
+completes the work, or not at all: docs/spec/inbox.md.
 
 The command is an argument vector and never sees a shell; what stands in artifacts and tasks
 reaches it as data only.

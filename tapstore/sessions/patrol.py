@@ -45,8 +45,9 @@ class Sessions(Protocol):
     clock: Clock
 
     def deliver(self) -> None: ...
-    def sessions(self) -> Iterator[Session]: ...
-    def forget(self, session: Session) -> None: ...
+    def places(self) -> Iterator[str]: ...
+    def open(self, place: str) -> Session: ...
+    def forget(self, place: str) -> None: ...
 
 
 def _never() -> bool:
@@ -120,17 +121,17 @@ def in_root(
         failing.pop(place, None)
         return found
 
-    def look(session: Session) -> Work | None:
+    def look(place: str) -> Work | None:
         try:
-            return seek(session)
+            return seek(root.open(place))
         except SessionNotFoundError:
-            root.forget(session)  # deleted, and perhaps made again: then it is found again
+            root.forget(place)  # deleted, and perhaps made again: then it is found again
             return None
 
-    sessions: list[Session] = []
+    places: list[str] = []
 
     def gather() -> None:
-        sessions[:] = root.sessions()
+        places[:] = root.places()
 
     last_work = clock.monotonic()
     pause = MIN_PAUSE_SECONDS
@@ -139,10 +140,10 @@ def in_root(
         worked = False
         attempt(f"{root.url}/inbox", root.deliver)
         attempt(root.url, gather)
-        for session in sessions:
+        for place in places:
             if stop():
                 return
-            work = attempt(session.url, partial(look, session))
+            work = attempt(f"{root.url}/{place}", partial(look, place))
             if work is not None:
                 yield work
                 worked, last_work = True, clock.monotonic()

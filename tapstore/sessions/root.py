@@ -17,7 +17,13 @@ from typing import Any
 from tapstore import registry
 from tapstore.abc import Clock
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import NotFoundError, SessionNotFoundError, TapstoreError
+from tapstore.errors import (
+    FormatError,
+    NotAllowedError,
+    NotFoundError,
+    SessionNotFoundError,
+    TapstoreError,
+)
 from tapstore.keys import mask_url
 from tapstore.sessions import config as configs
 from tapstore.sessions import patrol, routing
@@ -79,12 +85,13 @@ class Root:
         return True
 
     def sessions(self) -> Iterator[Session]:
-        """The sessions that there are now, opened.  They stay open until the root is closed."""
+        """The sessions that there are now, opened; one that can't be opened raises."""
         for place in self.places():
             with suppress(SessionNotFoundError):  # deleted since
-                yield self._opened(place)
+                yield self.open(place)
 
-    def _opened(self, place: str) -> Session:
+    def open(self, place: str) -> Session:
+        """The session at a place below the root; it stays open until the root is closed."""
         if place not in self._open:
             url = f"{self._address}/{place}" if place else self._address
             self._open[place] = session_module.open(
@@ -93,13 +100,22 @@ class Root:
         return self._open[place]
 
     def session(self, session_id: str) -> Session:
-        """The session of that id.  Raises `SessionNotFoundError`, also if there are two."""
-        found = [s for s in self.sessions() if s.id == session_id]
+        """The session of that id.
+
+        Raises `SessionNotFoundError`, or `NotAllowedError` if there are two.
+        """
+        found = []
+        for place in self.places():
+            # A damaged session has no id that could be asked for.
+            with suppress(SessionNotFoundError, FormatError):
+                session = self.open(place)
+                if session.id == session_id:
+                    found.append(session)
         if len(found) == 1:
             return found[0]
         if found:
             urls = " and ".join(mask_url(s.url) for s in found)
-            raise SessionNotFoundError(
+            raise NotAllowedError(
                 f"there are {len(found)} sessions {session_id!r} below {self.url}: {urls}; open "
                 "the one that is meant by its URL"
             )
@@ -114,12 +130,11 @@ class Root:
         self._open[place] = session
         return session
 
-    def forget(self, session: Session) -> None:
-        """Close a session that was deleted; if it is made again, it is found again."""
-        for place, opened in list(self._open.items()):
-            if opened is session:
-                del self._open[place]
-        session.close()
+    def forget(self, place: str) -> None:
+        """Close the session that was at a place and was deleted; a new one there is found again."""
+        session = self._open.pop(place, None)
+        if session is not None:
+            session.close()
 
     def watch(self, *, timeout: float | None = None) -> Iterator[Session]:
         """Yield each session once, those that are there and those made later, as they appear.

@@ -105,14 +105,14 @@ def _session(root: Root, task: Task) -> Session:
     name = task.session_id or str(task.document.get("task_id") or "")
     if not name:
         raise FormatError(f"{task.key}: it names no session: give a session_id, or a task_id")
-    if any(s.id == name for s in root.sessions()):
+    try:
         return root.session(name)
-    found = template.load(root.store)
-    if found is None:
-        raise SessionNotFoundError(
-            f"{task.key}: there is no session {name!r} below {root.url}, and no "
-            f"{template.KEYS[0]} to start one from"
-        )
+    except SessionNotFoundError as exc:
+        found = template.load(root.store)
+        if found is None:
+            raise SessionNotFoundError(
+                f"{task.key}: {exc}; {template.KEYS[0]} would start one"
+            ) from exc
     with suppress(AlreadyExistsError):  # another agent has just made it
         return root.create(encode_name(name), session_id=name, by="template", **found.options())
     return root.session(name)

@@ -121,7 +121,8 @@ def check(document: Any, *, key: str) -> Task:
         if not isinstance(document.get(field), str | None):
             kind = type(document[field]).__name__
             raise FormatError(f"{key}: {field} has to be text, not {kind}")
-    stem = key.rpartition("/")[2].rpartition(".")[0]
+    # Any file may have a name that no id could be.
+    stem = " ".join(key.rpartition("/")[2].rpartition(".")[0].split())[:100] or "task"
     task = Task(
         key=key,
         id=_text(document, "task_id") or stem,
