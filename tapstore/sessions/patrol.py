@@ -77,7 +77,7 @@ def in_session(
             trouble(session.url, exc, retry)
             _sleep(session.clock, retry, stop)
             retry = min(retry * 2, MAX_RETRY_SECONDS)
-            continue
+            work = None
         if work is not None:
             yield work
             waiter = Waiter(session.store, session.clock, timeout=idle)

@@ -24,7 +24,7 @@ from tapstore.errors import (
     SessionNotFoundError,
     TapstoreError,
 )
-from tapstore.keys import mask_url
+from tapstore.keys import check_key, mask_url
 from tapstore.sessions import config as configs
 from tapstore.sessions import patrol, routing
 from tapstore.sessions import session as session_module
@@ -123,7 +123,7 @@ class Root:
 
     def create(self, place: str, **options: Any) -> Session:
         """Make a session at a place below the root; options are those of `tapstore.create`."""
-        url = f"{self._address}/{place}"
+        url = f"{self._address}/{check_key(place)}"
         session = session_module.create(
             url, storage_options=self._options, clock=self.clock, **options
         )

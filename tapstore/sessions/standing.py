@@ -252,4 +252,6 @@ def is_left_over(seen: Seen, event: Done | Aside) -> bool:
     """Whether this is the very file that the record is about, and not one dropped since."""
     if event.stamp == seen.stamp:
         return True
-    return seen.task is not None and bool(taskfile.delivery(seen.task.document))
+    # What was set aside may be dropped again; what was delivered and done may only arrive again.
+    delivered = seen.task is not None and taskfile.delivery(seen.task.document)
+    return isinstance(event, Done) and bool(delivered)

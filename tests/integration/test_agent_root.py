@@ -8,7 +8,7 @@ import pytest
 
 import tapstore
 from tapstore.agents import AgentSpec, Ending, Worker, WorkFilter
-from tapstore.errors import FormatError, NotAllowedError
+from tapstore.errors import FormatError, InvalidKeyError, NotAllowedError
 from tapstore.sessions.claim import ClaimNotEndedWarning
 from tapstore.sessions.config import new_id
 from tapstore.sessions.root import SessionFailedWarning, root
@@ -95,6 +95,12 @@ def test_a_session_made_again_under_its_name_is_another_one(base, clock):
     base.forget("a")
     with tapstore.create(first.url, roles=["x"], clock=clock):
         assert next(seen).config.incarnation != first.config.incarnation
+
+
+@pytest.mark.parametrize("place", ["../a", "/a", "a/../../b", ""])
+def test_no_session_is_made_outside_of_the_root(base, place):
+    with pytest.raises(InvalidKeyError):
+        make(base, place)
 
 
 def test_two_sessions_of_one_id_are_told_apart_by_their_places(base):

@@ -364,6 +364,18 @@ def test_a_delivery_is_done_once_however_often_it_arrives(session, clock):
     assert [n for n in names(session) if not n.startswith(".")] == []
 
 
+def test_a_delivery_that_was_set_aside_is_tried_again_when_it_is_dropped_again(session, clock):
+    key = inbox.drop(session.store, "coder", {"n": 1}, delivery="d1")
+    for _ in range(3):
+        take(session).fail("broken")
+        session.reopen("coder")
+    assert seek(session, CODER, agent="a1") is None
+    clock.advance(1)
+    (kept,) = [n for n in names(session) if n.endswith(".json")]
+    drop(session, session.store.get(f"inbox/coder/{kept}").data, key)
+    take(session).release()
+
+
 # Signals
 
 
