@@ -222,7 +222,7 @@ def _free_slot(state: Tapfile, op: Claim, slots: tuple[Participant, ...]) -> Par
         reserved = ", ".join(repr(p.agent_id) for p in pending)
         raise NotAllowedError(
             f"role {op.role!r} of session {state.session_id} is assigned to {reserved}; claim it "
-            f"as that agent, or clear the assignment: `tapstore edit participants.{op.role}"
+            f"as that agent, or clear the assignment: `tapstore edit --set participants.{op.role}"
             ".agent_id=`"
         )
     if any(p.status == WORKING for p in slots):
