@@ -71,3 +71,10 @@ def test_a_store_whose_clock_was_set_back_is_believed_after_a_minute(store_time,
     clock.sleep(61)
     store_time.see(1500.0)
     assert store_time.now() == 1500.0
+
+
+def test_a_better_look_moves_it_on(store_time, clock):
+    store_time.see(2000.0)
+    clock.sleep(1)
+    store_time.see(2008.0)
+    assert store_time.now() == 2008.0
