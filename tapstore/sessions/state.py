@@ -1,9 +1,9 @@
 """The state of one session on a store: read it, commit operations to it.
 
 A commit that returned is there, once, whatever happened to anybody; a commit that raised is not,
-except after `OutcomeUnknownError`.  Correctness rests on the commit log alone.  `tapfile.lock`
-and the waits between attempts only keep contenders from burning each other's work, and let
-programs take part that edit the Tapfile themselves.
+except after `OutcomeUnknownError`.  Correctness rests on the commit log alone.  Turns,
+`tapfile.lock` and the waits between attempts only keep contenders from burning each other's
+work, and let programs take part that edit the Tapfile themselves.
 
 It does not keep anybody's claim alive and does not start threads.
 """
@@ -41,6 +41,7 @@ from tapstore.sessions import tapfile as model
 from tapstore.sessions.config import SessionConfig, new_id
 from tapstore.sessions.operations import Heartbeat, Operation
 from tapstore.sessions.tapfile import Stamp, Tapfile
+from tapstore.sessions.turns import Turns
 from tapstore.sessions.view import View, ViewWarning
 
 MAX_BACKOFF_SECONDS = 0.05
@@ -92,6 +93,8 @@ class SessionState:
         self._view = view
         self._clock = clock
         self._user_check = user_check
+        files = store.capabilities.files
+        self._turns = Turns(store.local_path(configs.SESSION_KEY) if files else None, clock)
         self._mutex = threading.RLock()
         self._snapshot: Snapshot | None = None
         self._beats: dict[str, str] = {}
@@ -186,7 +189,8 @@ class SessionState:
                 self._clock.sleep(random.uniform(0, min(MAX_BACKOFF_SECONDS, 0.0005 * 2**attempt)))
 
     def _try(self, batch: Sequence[Operation]) -> Snapshot:
-        with self._view.exclusive(wait=self.config.tapfile_lock_wait_seconds) as mine:
+        wait = self.config.tapfile_lock_wait_seconds
+        with self._turns.taken(), self._view.exclusive(wait=wait) as mine:
             snapshot = self._read()
             publish = mine
             if mine and self._view.foreign and self._view.needs_attention(snapshot):

@@ -1,0 +1,95 @@
+"""The processes of one host take turns at a session, instead of undoing each other's work.
+
+Whoever has its turn commits to a state that nobody else on this host is about to change.  The
+kernel ends the turn of a process that dies, and nothing is left behind: what is locked is a file
+that is there anyway.
+
+Nothing rests on it.  A turn that does not come in time is taken all the same; other hosts know
+nothing of it; where files cannot be locked (Windows, some mounts) it is everybody's turn always.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tapstore.abc import Clock
+
+WAIT_SECONDS = 2.0
+
+MAX_PAUSE_SECONDS = 0.004
+MIN_PAUSE_SECONDS = 0.0005
+AGED_SECONDS = 0.1
+"""Who has waited for so long looks as often as anybody may."""
+
+
+class Turns:
+    """The turns at one file (None: there is none).  For one thread at a time."""
+
+    def __init__(self, path: str | None, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._patience_seconds = WAIT_SECONDS
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Wait for our turn; it ends with the block."""
+        fd = self._open()
+        if fd is None:
+            yield
+            return
+        try:
+            self._wait(fd)
+            yield
+        finally:
+            _unlock(fd)
+
+    def _open(self) -> int | None:
+        if self._path is None:
+            return None
+        try:
+            return os.open(self._path, os.O_RDONLY)
+        except OSError:
+            # If that is a fault, the commit meets it, too, and can say what it was about.
+            return None
+
+    def _wait(self, fd: int) -> None:
+        started = self._clock.monotonic()
+        while not _lock(fd):
+            waited = self._clock.monotonic() - started
+            if waited >= self._patience_seconds:
+                # It was stopped, probably.  Waiting for it once is enough.
+                self._patience_seconds = 0.0
+                return
+            # The longer the wait, the closer the looks: newcomers must not win every time.
+            age = min(1.0, waited / AGED_SECONDS)
+            pause = MAX_PAUSE_SECONDS + age * (MIN_PAUSE_SECONDS - MAX_PAUSE_SECONDS)
+            self._clock.sleep(random.uniform(pause / 2, pause))
+        self._patience_seconds = WAIT_SECONDS
+
+
+def _lock(fd: int) -> bool:
+    """Whether it is our turn; if nothing can tell, it is."""
+    try:
+        import fcntl
+
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return True
+    return True
+
+
+def _unlock(fd: int) -> None:
+    try:
+        import fcntl
+
+        # Closing is not enough: a child that was forked meanwhile holds the same open file.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+    except (ImportError, OSError):
+        pass
+    finally:
+        os.close(fd)
