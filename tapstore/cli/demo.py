@@ -173,7 +173,7 @@ class _Demo:
     # Agents
 
     def _coder(self) -> list[str]:
-        return [*_CODER, sys.executable, str(self._programs / "coder.py")]
+        return [*_CODER, sys.executable, os.path.join("programs", "coder.py")]
 
     def _agent(
         self, name: str, arguments: Sequence[str], *, thinks: float = 0
@@ -256,13 +256,18 @@ def _linter() -> list[str]:
 
 def _wrapped(words: Sequence[str], width: int = 90) -> list[str]:
     """One command on as many lines as it needs; an option stays with its value."""
-    lines = [words[0]]
+    parts = [words[0]]
     for before, word in pairwise(words):
-        fits = len(lines[-1]) + 1 + len(word) <= width
-        if fits or (before.startswith("--") and before != "--"):
-            lines[-1] += f" {word}"
+        if before.startswith("--") and before != "--":
+            parts[-1] += f" {word}"
         else:
-            lines.append(word)
+            parts.append(word)
+    lines = [parts[0]]
+    for part in parts[1:]:
+        if len(lines[-1]) + 1 + len(part) <= width:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 

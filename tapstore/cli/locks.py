@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tapstore.cli import console
+from tapstore.cli import console, lockfile
 from tapstore.cli.invocation import Invocation, agent_option, common_options
 from tapstore.cli.params import duration, duration_or_forever, or_none
 from tapstore.clock import format_time_ms
+from tapstore.errors import NotFoundError
 
 if TYPE_CHECKING:
     from tapstore.types import Holder
@@ -90,10 +91,16 @@ def locks(ctx: click.Context) -> None:
     invocation: Invocation = ctx.obj
     session = invocation.open()
     now = session.store.now()
+    seen = lockfile.look(session)
     found = [h for name in session.locks.names() if (h := session.locks.inspect(name)) is not None]
     invocation.answer(
-        {"session_id": session.id, "locks": [_value(h) for h in found]},
+        {
+            "session_id": session.id,
+            "locks": [_value(h) for h in found],
+            "tapfile_lock": lockfile.value(seen),
+        },
         *(_table(found, now) if found else ["nobody holds a lock"]),
+        *([] if seen is None else filter(None, [lockfile.line(seen), lockfile.advice(seen)])),
     )
 
 
@@ -150,3 +157,21 @@ def release(invocation: Invocation, name: str, generation: int) -> None:
         {"session_id": session.id, "name": name, "generation": generation},
         f"generation {generation} of lock {name} is released",
     )
+
+
+@locks.command("remove-tapfile-lock")
+@common_options
+@click.argument("identity")
+@click.pass_obj
+def remove_tapfile_lock(invocation: Invocation, identity: str) -> None:
+    """Remove the lock file of a program that is gone.
+
+    Only if it is still the one that `tapstore locks` and `tapstore status` showed as IDENTITY.
+    Make sure that its owner is gone: one that wakes up would edit the Tapfile without a lock.
+    """
+    session = invocation.open()
+    lock = lockfile.lock_file(session)
+    if lock is None or lock.inspect() is None:
+        raise NotFoundError(f"session {session.id} has no tapfile.lock at present")
+    lock.break_lock(identity)
+    invocation.answer({"session_id": session.id, "identity": identity}, "tapfile.lock is removed")

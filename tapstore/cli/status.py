@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tapstore.cli import console
+from tapstore.cli import console, lockfile
 from tapstore.cli.invocation import Invocation, common_options
 from tapstore.cli.views import artifact_table, artifact_value, slot_value
 from tapstore.clock import parse_time
@@ -39,6 +39,7 @@ def status(invocation: Invocation) -> None:
     snapshot = session.state.refresh()
     tapfile = snapshot.tapfile
     judged, now = _judge(session)
+    lock = None if now is None else lockfile.look(session)
     slots = [_slot(session, tapfile, p, judged.get(p.label)) for p in tapfile.participants]
     value = {
         "session_id": session.id,
@@ -55,12 +56,15 @@ def status(invocation: Invocation) -> None:
             f"{configs.CONFLICTS_PREFIX}/{name}"
             for name in session.store.children(f"{configs.CONFLICTS_PREFIX}/")
         ],
-        "tapfile_lock": None,
+        "tapfile_lock": lockfile.value(lock),
     }
     if invocation.as_json:
         console.emit(value)
     else:
-        console.say(*_lines(session, tapfile, value, now or snapshot.at))
+        lines = _lines(session, tapfile, value, now or snapshot.at)
+        if lock is not None and lockfile.advice(lock):
+            lines += ["", lockfile.line(lock), lockfile.advice(lock)]
+        console.say(*lines)
 
 
 def _judge(session: Session) -> tuple[dict[str, Judgement], float | None]:
@@ -148,11 +152,14 @@ def _table(tapfile: Tapfile, slots: list[dict[str, Any]], now: float) -> list[st
                 slot["agent"] or "-",
                 f"{console.span(now - parse_time(since))} ago" if since else "-",
                 "-" if age is None else f"{console.span(age)} ago",
+                str(slot["token"] or "-"),
                 f"{slot['attempt']} of {limit}" if limit else str(slot["attempt"]),
                 _remark(tapfile, slot),
             )
         )
-    return console.table(("role", "status", "agent", "since", "heartbeat", "attempt", ""), rows)
+    return console.table(
+        ("role", "status", "agent", "since", "heartbeat", "token", "attempt", ""), rows
+    )
 
 
 def _remark(tapfile: Tapfile, slot: dict[str, Any]) -> str:
