@@ -134,8 +134,14 @@ class CommitLog:
         at = known or self._start(hint)
         if at is None:
             return None
-        while (following := self.at(at.n + 1)) is not None:
-            at = following
+        # Records have no holes, so who is far behind need not look at each: longer and longer
+        # steps until one leads beyond the end, then half of it, and half of that.
+        step = 1
+        while (found := self.at(at.n + step)) is not None:
+            at, step = found, step * 2
+        while (step := step // 2) > 0:
+            if (found := self.at(at.n + step)) is not None:
+                at = found
         return at
 
     def _start(self, hint: int) -> Head | None:

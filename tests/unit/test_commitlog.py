@@ -95,6 +95,25 @@ def test_a_listing_that_shows_nothing_does_not_hide_the_head(store):
     assert CommitLog(Blind(), "x").head().n == 3
 
 
+def test_whoever_is_behind_finds_the_head(store):
+    log = CommitLog(store, "x")
+    heads = [extend(log, 1)]
+    for length in range(2, 40):
+        heads.append(extend(log, 1, heads[-1]))
+        assert [log.head(known).n for known in heads] == [length] * length
+
+
+def test_whoever_is_far_behind_looks_at_few_records(store, monkeypatch):
+    log = CommitLog(store, "x")
+    first = extend(log, 1)
+    extend(log, 1000, first)
+    looks = []
+    at = log.at
+    monkeypatch.setattr(log, "at", lambda n: looks.append(n) or at(n))
+    assert log.head(first).n == 1001
+    assert len(looks) <= 20
+
+
 def test_a_hint_that_lies_is_only_a_hint(store):
     extend(CommitLog(store, "x"), 3)
     assert CommitLog(store, "x").head(hint=99).n == 3
