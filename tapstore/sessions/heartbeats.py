@@ -122,7 +122,7 @@ class Observer:
             return Judgement(participant, Health.UNJUDGED, max(0.0, now - since))
         if grant.external:
             token = f"{participant.heartbeat} {participant.last_activity}"
-            beaten = written = max(_time(participant.heartbeat), since)
+            beaten = written = _latest(participant.heartbeat, participant.last_activity)
         else:
             token, beaten, written = self._beat(participant, grant)
         ttl = grant.ttl_seconds or self._default_ttl
@@ -136,7 +136,7 @@ class Observer:
             got = self._store.get(key(participant.agent_id, grant.id))
         except NotFoundError:
             # It died before its first beat: the commit of the claim is its only sign of life.
-            since = _time(grant.since)
+            since = _latest(grant.since)
             return "", since, since
         try:
             beat = msgspec.json.decode(got.data, type=Beat)
@@ -159,6 +159,11 @@ class Observer:
         if abs(here - now) > MAX_CLOCK_DIFFERENCE_SECONDS:
             return False
         return now - beaten > ttl and here - written > ttl
+
+
+def _latest(*texts: str | None) -> float:
+    """The last moment that these times may stand for: the Tapfile cuts them to whole seconds."""
+    return max(map(_time, texts)) + 1
 
 
 def _time(text: str | None) -> float:

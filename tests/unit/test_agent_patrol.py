@@ -73,6 +73,15 @@ def test_a_session_that_is_deleted_ends_the_agent(session, clock):
         agent.run_once(wait=400)
 
 
+def test_a_claim_is_alive_in_its_first_moment_also_at_the_turn_of_a_second():
+    clock = ManualClock(wall=1_700_000_000.99)
+    with tapstore.create(f"memory://{new_id()}/s", roles=["coder"], clock=clock) as session:
+        claim = session.claim("coder", agent="a1", ttl=1)
+        clock.advance(0.02)
+        assert session.sweep() == []
+        claim.release()
+
+
 def test_a_completion_whose_reply_is_lost_is_known_to_have_happened(session, clock):
     session.set_phase("go")
     faults = [Fault("put", "*/log/*", nth=2, after=lost)]
@@ -88,7 +97,7 @@ def test_a_completion_that_can_not_be_written_fails_the_work_or_leaves_it(sessio
     assert outcome.ending is Ending.LOST
     assert "No space left" in outcome.reason
     # Nobody keeps it alive any more, so it is taken back like that of a dead agent.
-    clock.advance(61)
+    clock.advance(62)
     assert worker(session).run_once(wait=0).ending is Ending.COMPLETED
 
 
