@@ -110,7 +110,17 @@ for module in pkgutil.walk_packages(tapstore.__path__, "tapstore."):
 
 def smoke_job(clean_bin: Path, folder: Path) -> None:
     """A session from beginning to end with the installed command, in an empty folder."""
-    call(clean_bin / "python", "-c", "import tapstore", cwd=folder)
+    tapstore = clean_bin / "tapstore"
+    call(tapstore, "init", "--role", "coder", "--phase", "coding", cwd=folder)
+    call(tapstore, "task", "send", "coder", "two", "--output", "two.py", cwd=folder)
+    call(
+        tapstore, "agent", "run", "--role", "coder", "--once", "--idle", "60", "--then", "done",
+        "--", clean_bin / "python", "-c", "print('print(2)')",
+        cwd=folder,
+    )  # fmt: skip
+    assert call(tapstore, "fetch", "two.py", "-o", "-", cwd=folder) == "print(2)\n"
+    assert "phase done" in call(tapstore, "status", cwd=folder)
+    call(tapstore, "validate", "--artifacts", cwd=folder)
 
 
 def test_a_smoke_job_runs_from_the_installed_wheel(clean_bin, tmp_path):
