@@ -49,7 +49,13 @@ def emit(value: Any) -> None:
 
 
 def json_line(value: Any) -> str:
-    return msgspec.json.encode(value).decode() + "\n"
+    try:
+        return msgspec.json.encode(value).decode() + "\n"
+    except UnicodeEncodeError:
+        # The name of a file or an argument that is not UTF-8: JSON can only spell it out.
+        import json
+
+        return json.dumps(msgspec.to_builtins(value)) + "\n"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

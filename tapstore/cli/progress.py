@@ -22,14 +22,17 @@ def progress(label: str) -> Iterator[Callable[[int, int | None], None] | None]:
         return
     with ExitStack() as stack:
         bar = None
+        at = 0
 
         def show(done: int, total: int | None) -> None:
-            nonlocal bar
+            nonlocal bar, at
             if total is None or total < _FROM_BYTES:
                 return
             if bar is None:
                 made = click.progressbar(length=total, label=clean(label), file=sys.stderr)
                 bar = stack.enter_context(made)
-            bar.update(done - bar.pos)
+            # It may go back, where something is sent again; the bar alone would not.
+            bar.update(done - at)
+            at = done
 
         yield show

@@ -36,6 +36,12 @@ def task() -> None:
     metavar="FIELD=VALUE",
     help="A further field; the value may be JSON.  Repeatable.",
 )
+@click.option(
+    "--root",
+    metavar="URL",
+    help="Drop it at a root instead: it goes to the session of that --id, which is made from the "
+    "root's template if there is none.",
+)
 @click.option("--file", type=click.File("rb"), help="A JSON or YAML file with the fields; - too.")
 @click.pass_obj
 def send(
@@ -46,6 +52,7 @@ def send(
     output: str | None,
     output_path: str | None,
     fields: tuple[tuple[str, str], ...],
+    root: str | None,
     file: Any,
 ) -> None:
     """Drop a task into the inbox of ROLE; an agent that waits there wakes up.
@@ -70,9 +77,14 @@ def send(
     document |= {name: json_or_text(value) for name, value in fields}
     if not document:
         raise click.UsageError("what is to be done? Give a REQUIREMENT, --file, or --set")
-    session = invocation.open()
-    key = inbox.send(session.store, session.tapfile, role, document)
-    invocation.answer({"session_id": session.id, "role": role, "task": key}, key)
+    if root is not None:
+        from tapstore.sessions.root import root as open_root
+
+        key = click.get_current_context().with_resource(open_root(root)).send(role, document)
+    else:
+        session = invocation.open()
+        key = inbox.send(session.store, session.tapfile, role, document)
+    invocation.answer({"role": role, "task": key}, key)
 
 
 @task.command("list")

@@ -32,11 +32,16 @@ def validate(ctx: click.Context, deep: bool) -> None:
     if invocation.as_json:
         console.emit({"session_id": session.id, "valid": not findings, "findings": findings})
     elif findings:
-        console.say(*(f"{f['about']}: {f['message']}" for f in findings))
+        console.say(*map(_line, findings))
     else:
         console.say(f"session {session.id} is valid")
     if findings:
         ctx.exit(FormatError.exit_code)
+
+
+def _line(finding: dict[str, Any]) -> str:
+    about, message = finding["about"], str(finding["message"])
+    return message if message.startswith(about) else f"{about}: {message}"
 
 
 def _findings(session: Session, *, deep: bool) -> Iterator[dict[str, Any]]:

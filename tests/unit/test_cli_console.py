@@ -1,10 +1,14 @@
 """What people see can't be taken for commands by their terminal, and columns stand in line."""
 
+import io
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tapstore.cli import console
+from tapstore.cli.progress import progress
 
 
 @pytest.mark.parametrize(
@@ -57,3 +61,37 @@ def test_spans_are_about_right(seconds, shown):
 )
 def test_sizes_are_about_right(count, shown):
     assert console.size(count) == shown
+
+
+@pytest.mark.parametrize("value", ["\udc80", {"path": "/tmp/\udcff"}])
+def test_what_is_not_unicode_is_spelled_out_in_json(value):
+    assert json.loads(console.json_line(value)) == value
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_long_transfer_shows_its_progress_on_a_terminal(monkeypatch):
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with progress("fetching \x1b[31m") as show:
+        show(50_000_000, 100_000_000)
+        show(40_000_000, 100_000_000)
+        show(100_000_000, 100_000_000)
+    assert "100%" in terminal.getvalue()
+    assert r"fetching \x1b[31m" in terminal.getvalue()
+
+
+def test_a_short_transfer_shows_none(monkeypatch):
+    monkeypatch.setattr("sys.stderr", terminal := Terminal())
+    with progress("fetching") as show:
+        show(5, 10)
+        show(5, None)
+    assert terminal.getvalue() == ""
+
+
+def test_no_progress_is_shown_where_nobody_looks(monkeypatch):
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with progress("fetching") as show:
+        assert show is None
