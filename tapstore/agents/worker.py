@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from tapstore.agents import logs
 from tapstore.agents.command import CommandHandler
 from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
-from tapstore.errors import ClaimLostError, OutcomeUnknownError, TapstoreError
+from tapstore.errors import ClaimLostError, LeaseLostError, OutcomeUnknownError, TapstoreError
 from tapstore.keys import check_name, mask_url
 from tapstore.sessions import fate, patrol
 from tapstore.sessions.root import Root
@@ -151,7 +151,7 @@ class Worker:
             if work.claim.ended:
                 return self._said(work, self._fate(work) or Ending.LOST)
             work.complete(phase=self._spec.then, overwrite=self._spec.overwrite)
-        except (ClaimLostError, OutcomeUnknownError) as exc:
+        except (ClaimLostError, LeaseLostError, OutcomeUnknownError) as exc:
             return self._lost(work, exc)
         except WorkReleasedError as exc:
             return self._end(work, Ending.RELEASED, str(exc), exc)

@@ -142,7 +142,7 @@ def test_a_task_of_a_dead_agent_is_taken_by_the_next(session, clock):
     dead = take(session, "a1")
     dead.claim.detach()
     assert standings(session) == {KEY: Standing.TAKEN}
-    clock.advance(61)
+    clock.advance(62)
     work = take(session, "a2")
     assert (work.task.key, work.task.attempt) == (KEY, 2)
     with pytest.raises(tapstore.ClaimLostError):
@@ -155,7 +155,7 @@ def test_a_task_that_kills_its_agents_is_set_aside(session, clock):
     drop(session, {})
     for _ in range(3):
         take(session).claim.detach()
-        clock.advance(61)
+        clock.advance(62)
     assert seek(session, CODER, agent="a2") is None
     assert ".failed/job.json" in names(session)
 
