@@ -98,13 +98,11 @@ def _participant_changes(
         if before is None:
             yield Change(("participants", label), new=entry)
             continue
-        if before == entry:
-            continue
         claim = (before.get("claim") or {}).get("id", "")
         for field in {**before, **entry}:
             old, new = before.get(field), entry.get(field)
             # A program that rebuilds the entries from fields it knows drops ours: no edit.
-            if old != new and not (field in _OWN_ENTRY_FIELDS and new is None):
+            if not equal(old, new) and not (field in _OWN_ENTRY_FIELDS and new is None):
                 yield Change(("participants", label, field), old=old, new=new, claim=claim)
 
 
@@ -120,7 +118,7 @@ def _artifact_changes(
         yield Change(("artifacts", *identity), old=old_entries[identity])
     for identity, entry in new_entries.items():
         before = old_entries.get(identity, UNSET)
-        if before != entry:
+        if not equal(before, entry):
             yield Change(("artifacts", *identity), old=before, new=entry)
 
 
@@ -133,17 +131,32 @@ def _value_changes(
         old = base.get(key, UNSET)
         if old is UNSET:
             yield Change((*path, key), new=new)
-        elif old != new:
+        elif not equal(old, new):
             yield from _value_change((*path, key), old, new)
 
 
 def _value_change(path: tuple[str, ...], old: Any, new: Any) -> Iterator[Change]:
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         yield from _value_changes(path, old, new)
-    elif isinstance(old, list) and isinstance(new, list) and old and new[: len(old)] == old:
+    elif isinstance(old, list) and isinstance(new, list) and old and equal(new[: len(old)], old):
         yield Change(path, append=tuple(new[len(old) :]))
     else:
         yield Change(path, old=old, new=new)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two values of documents are the same.
+
+    Unlike in Python `true` is not 1.  But 60.0 is 60: programs in other languages have one kind
+    of number only, and writing it back is no edit.
+    """
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return bool(one == other)
 
 
 # Applying it
@@ -213,7 +226,7 @@ def _change_value(doc: dict[str, Any], change: Change, base: int) -> None:
         head.extend(change.append)
     elif change.path == ("current_phase",) and head == change.new:
         return
-    elif head != change.old:
+    elif not equal(head, change.old):
         # Also if it has the new value already: of two that counted from 5 to 6 one would be lost.
         raise _conflict(change, base, head)
     elif change.new is UNSET:
@@ -233,9 +246,9 @@ def _change_artifact(doc: dict[str, Any], change: Change, base: int) -> None:
         artifact = artifact_model.from_doc(entry)
         if artifact.identity == change.path[1:]:
             head = artifact_model.to_doc(artifact)
-            if head == change.new:
+            if equal(head, change.new):
                 return
-            if head != change.old:
+            if not equal(head, change.old):
                 raise _conflict(change, base, head)
             entries[number] = change.new
             return

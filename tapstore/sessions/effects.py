@@ -28,16 +28,17 @@ def _effects(path: list[str | int], before: Any, after: Any, found: list[list[An
         for key, value in after.items():
             if key not in before:
                 found.append([[*path, key], value])
-            elif before[key] != value:
+            elif before[key] is not value:
                 _effects([*path, key], before[key], value, found)
     elif isinstance(before, list) and isinstance(after, list):
         found.extend([[*path, n]] for n in range(len(before) - 1, len(after) - 1, -1))
         for n, value in enumerate(after):
             if n >= len(before):
                 found.append([[*path, n], value])
-            elif before[n] != value:
+            elif before[n] is not value:
                 _effects([*path, n], before[n], value, found)
-    else:
+    # To Python, 1 == 1.0 == True; in a document these are three values.
+    elif type(before) is not type(after) or before != after:
         found.append([path, after])
 
 

@@ -1,0 +1,51 @@
+"""Edits that try to get around the rules, or to get lost."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tapstore
+from tapstore.sessions import edits, effects, history
+
+scalars = st.none() | st.booleans() | st.sampled_from([0, 1, 0.0, 1.0, "", "1"])
+documents = st.dictionaries(
+    st.sampled_from("ab"),
+    st.recursive(
+        scalars,
+        lambda inner: (
+            st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner, max_size=2)
+        ),
+        max_leaves=5,
+    ),
+    max_size=2,
+)
+
+
+def written(document):
+    """Unlike `==`, tells true from 1 from 1.0."""
+    return msgspec.json.encode(document, order="sorted")
+
+
+@given(documents, documents)
+def test_effects_tell_true_from_one(before, after):
+    assert written(effects.replay(before, effects.effects(before, after))) == written(after)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(1, True), (0, False), ([1], [True]), ({"a": 0}, {"a": False})]
+)
+def test_an_edit_from_a_number_to_true_or_false_is_not_lost(tmp_path, old, new):
+    with tapstore.create(
+        str(tmp_path), roles=["coder"], fields={"flag": old}, keep_revisions=1
+    ) as session:
+        session.edit(lambda d: d.update(flag=new))
+        rev = session.state.peek().rev
+        assert written(session.tapfile.extra["flag"]) == written(new)
+        session.set_phase("next")
+        replayed = history.document_at(session.state.log, rev)
+        assert written(replayed["flag"]) == written(new)
+
+
+def test_a_number_written_back_in_another_way_is_no_edit():
+    assert edits.diff({"ttl": 60.0, "list": [1]}, {"ttl": 60, "list": [1.0]}) == ()
