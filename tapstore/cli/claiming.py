@@ -6,7 +6,7 @@ Between the commands nothing runs, so nobody writes heartbeats unless the caller
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from tapstore.cli.invocation import (
 )
 from tapstore.cli.params import duration, duration_or_forever, file_to_publish, or_none
 from tapstore.cli.views import artifact_value
-from tapstore.errors import UnsupportedOperationError
+from tapstore.errors import ClaimLostError, UnsupportedOperationError
 
 if TYPE_CHECKING:
     from tapstore.sessions.claim import Claim
@@ -133,28 +133,43 @@ def heartbeat(invocation: Invocation, pid: int | None) -> None:
     released, and with 5 when the claim was taken back.
     """
     session = invocation.open()
+    if pid is not None:
+        _beat_while(invocation, session, pid)
+        return
     held = invocation.claim(session)
     held.heartbeat()
-    if pid is not None:
-        _beat_while(session, held, pid)
-    elif invocation.as_json:
+    if invocation.as_json:
         invocation.answer(claim_value(session, held))
 
 
-def _beat_while(session: Session, held: Claim, pid: int) -> None:
+def _beat_while(invocation: Invocation, session: Session, pid: int) -> None:
     from tapstore.sessions import fate
 
-    pause = _ttl(session, held) / 3
+    fence = 0
+    try:
+        held = invocation.claim(session)
+        fence = held.token
+        with _process(pid) as ended:
+            _beat_until(ended, session, held)
+    except ClaimLostError:
+        # A short script may even have completed it before we began.
+        how = fate.fate(session.state, invocation.claim_id or "", fence=fence)
+        if how not in (fate.COMPLETED, fate.FAILED, fate.RELEASED):
+            raise
+
+
+def _beat_until(ended: Callable[[float], bool], session: Session, held: Claim) -> None:
+    """Write heartbeats; raises `ClaimLostError` soon after the claim has ended."""
     clock = session.clock
-    due = clock.monotonic() + pause
-    with _process(pid) as ended:
-        while not ended(min(pause, _LOOK_SECONDS)):
-            how = fate.fate(session.state, held.id, fence=held.token)
-            if how in (fate.COMPLETED, fate.FAILED, fate.RELEASED):
-                return
-            if how != fate.LIVE or clock.monotonic() >= due:
-                held.heartbeat()
-                due = clock.monotonic() + pause
+    pause = _ttl(session, held) / 3
+    due = clock.monotonic()
+    while True:
+        alive = session.state.peek().tapfile.claimed_by(held.id) is not None
+        if clock.monotonic() >= due or not alive:
+            held.heartbeat()
+            due = clock.monotonic() + pause
+        if ended(min(pause, _LOOK_SECONDS)):
+            return
 
 
 def _ttl(session: Session, held: Claim) -> float:
@@ -164,7 +179,7 @@ def _ttl(session: Session, held: Claim) -> float:
 
 
 @contextmanager
-def _process(pid: int) -> Iterator[Any]:
+def _process(pid: int) -> Iterator[Callable[[float], bool]]:
     """Yield `ended(seconds)`: waits so long, or until the process has ended; whether it has."""
     import os
     import select

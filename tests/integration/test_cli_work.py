@@ -81,6 +81,16 @@ def test_heartbeats_tell_whether_the_claim_was_ended_or_taken_back(ending, statu
     assert beats() == status
 
 
+def test_heartbeats_that_come_after_completion_are_no_error(claim):
+    ok("complete", "--claim", claim)
+    assert call("heartbeat", "--while", str(os.getpid()), "--claim", claim).status == 0
+
+
+def test_heartbeats_that_come_after_a_reset_are_refused(claim):
+    ok("reset", "coder")
+    assert call("heartbeat", "--while", str(os.getpid()), "--claim", claim).status == 5
+
+
 def heartbeats_of_this_process(claim):
     """Begin them in a thread; the result waits for their end and returns the exit code."""
     found = []
