@@ -1,56 +1,67 @@
-"""`.tap/locks/tapfile.lock`: the lock file of the original protocol, created exclusively.
+"""`.tap/locks/tapfile.lock`: the file that agents of the original protocol create and remove.
 
-Plain programs create it empty and remove it.  tapstore's own has a record in it from the moment
-that it can be seen, so that everybody can tell whose it is and whether its owner is dead.
+One program at a time has it: tapstore, or a plain agent that creates it empty with O_EXCL and
+unlinks it when it is done.  tapstore's has a record in it from the moment that it can be seen.
+One that a dead or stuck tapstore process left is removed by the next one; an empty or foreign one
+is not, unless `foreign_stale_after` says when.
 
-No commit rests on it: it only keeps writers of the *Tapfile* apart from programs that know no
-compare-and-set.  A lock that a dead tapstore process left behind is removed; that of another
-program only if a person, or the session's policy, says so.  What remains: between the last look
-at a lock that is removed and its removal, another host could have removed it and a third taken
-it.  Then two programs edit at once; whoever of tapstore's is displaced notices before it
-publishes, a plain program does not.
+Not promised: that a holder that is stopped for longer than `stale_after` still has it (`is_ours`
+tells); an order among those who wait; that it outlives a power failure; anything against programs
+that remove locks of others.  No commit rests on it: it keeps tapstore's writing of the *Tapfile*
+apart from programs that know no compare-and-set.
+
+How: each process keeps one file beside the lock and links it to the lock's name, so that taking
+it costs one system call.  Whoever removes a lock of tapstore's, its holder or another, holds
+`flock` on its inode from the last look to the removal.  So nobody can sleep in between while
+somebody else removes it and a third one takes the name.
 """
 
 from __future__ import annotations
 
 import os
 import random
-import secrets
-import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import threading
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
 import msgspec
 
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import AlreadyExistsError, ConflictError, NotFoundError
-from tapstore.types import CREATE, Owner
+from tapstore.errors import ConflictError
+from tapstore.locks import ownfile, process
+from tapstore.locks.ownfile import OwnFile
+from tapstore.locks.process import Process
+from tapstore.locks.waiting import Observer, Patience
+from tapstore.stores import failures
+from tapstore.types import Owner
 
 STALE_SECONDS = 10.0
 """tapstore holds the lock for one commit.  Unchanged for so long its owner is stopped or dead."""
 
-MIN_PAUSE_SECONDS = 0.0003
-MAX_PAUSE_SECONDS = 0.008
+FORMAT = 1
+"""Version of the record."""
+
+_FIRST_PAUSE_SECONDS = 0.0003
+_LONGEST_PAUSE_SECONDS = 0.008
+
+_LOOK_AFTER_SECONDS = 0.005
+"""Looking costs more than trying, and most locks are gone in a moment."""
+
+_REMOVAL_SECONDS = 1.0
+"""How long a holder waits for somebody who is removing its lock."""
+
+_MAX_RECORD_BYTES = 4096
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """What tapstore writes into its lock."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What tapstore's lock says about its holder."""
 
+    format: int
     agent: str
-    token: str
-    """Random: tells one holding from the next."""
-
+    instance: str
     host: str = ""
-    boot: str = ""
-    """Identity of this boot of the host."""
-
     pid: int = 0
-    started: str = ""
-    """When the process began, in the kernel's ticks: a pid may be used again."""
+    process: Process = Process()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +80,20 @@ class Sighting:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    identity: str
+    record: Record | None
+    since: float
+    """Store's clock."""
+
+    size: int
+    looked: float
+    """Monotonic time before the look."""
+
+
 class TapfileLock:
-    """One user of the lock file; not reentrant, and not for several threads at once."""
+    """One user of the lock.  Threads that share it wait for each other; it is not re-entrant."""
 
     def __init__(
         self,
@@ -79,15 +102,28 @@ class TapfileLock:
         owner: Owner,
         *,
         clock: Clock = SYSTEM_CLOCK,
+        stale_after: float = STALE_SECONDS,
         foreign_stale_after: float | None = None,
+        rng: random.Random | None = None,
     ) -> None:
-        """`foreign_stale_after`: seconds after which another program's lock is removed."""
+        """`foreign_stale_after`: seconds after which another program's lock is removed.
+
+        Raises `UnsupportedOperationError` where keys are not files.
+        """
         self._store = store
         self._key = key
+        self._path = store.local_path(key)
+        self._folder = os.path.dirname(self._path)
         self._owner = owner
         self._clock = clock
-        self._foreign_stale_after = foreign_stale_after
-        self._data = b""
+        self._limits = (stale_after, foreign_stale_after)
+        self._rng = rng or random.Random()
+        self._observer = Observer(clock)
+        self._pid = os.getpid()
+        self._turn = threading.Lock()
+        self._own: OwnFile | None = None
+        self._here: Process | None = None
+        self._holds = False
         self._given_up_on = ""
         """Identity of a lock that we have waited for in vain."""
 
@@ -98,151 +134,175 @@ class TapfileLock:
 
         Who has once waited in vain for a lock does not wait for the same holding again.
         """
-        self._data = msgspec.json.encode(self._record())
-        deadline = self._clock.monotonic() + wait
-        pause = MIN_PAUSE_SECONDS
-        seen, since = "", 0.0
-        while True:
-            with suppress(AlreadyExistsError):
-                self._store.put(self._key, self._data, CREATE)
-                self._given_up_on = ""
-                return True
-            now = self._clock.monotonic()
-            # Looking costs more than trying; most locks are gone in a moment.
-            if pause > MAX_PAUSE_SECONDS / 4 or now >= deadline:
-                sighting = self.inspect()
-                if sighting is None:
-                    continue
-                if sighting.identity != seen:
-                    seen, since = sighting.identity, now
-                if self._is_dead(sighting, now - since) and self._remove(sighting.identity):
-                    continue
-                if now >= deadline or sighting.identity == self._given_up_on:
-                    self._given_up_on = sighting.identity
-                    return False
-            self._clock.sleep(random.uniform(pause / 2, pause))
-            pause = min(pause * 1.5, MAX_PAUSE_SECONDS)
+        patience = Patience(
+            wait,
+            first=_FIRST_PAUSE_SECONDS,
+            longest=_LONGEST_PAUSE_SECONDS,
+            clock=self._clock,
+            rng=self._rng,
+        )
+        self._notice_fork()
+        if not self._turn.acquire(timeout=wait):
+            return False
+        try:
+            self._holds = self._contend(patience)
+        except OSError as exc:
+            raise failures.failed(self._store.url, self._key, "take", exc) from exc
+        finally:
+            if not self._holds:
+                self._turn.release()
+        return self._holds
 
     def is_ours(self) -> bool:
-        """Whether the lock that was acquired is still there."""
-        try:
-            return self._store.get(self._key).data == self._data
-        except NotFoundError:
-            return False
+        """Whether the lock that was acquired is still there.  One system call."""
+        own = self._mine()
+        return own is not None and own.is_at(self._path)
 
     def release(self) -> None:
-        """Remove the lock if it is still ours."""
-        if self.is_ours():
-            self._store.delete(self._key)
-
-    def _record(self) -> Record:
-        return Record(
-            agent=self._owner.agent,
-            token=secrets.token_hex(8),
-            host=self._owner.host,
-            boot=_boot_id(),
-            pid=os.getpid(),
-            started=_started(os.getpid()),
+        """Give the lock back, if it is still ours."""
+        own = self._mine()
+        if own is None:
+            return
+        patience = Patience(
+            _REMOVAL_SECONDS, first=0.001, longest=0.01, clock=self._clock, rng=self._rng
         )
+        self._holds = False
+        try:
+            while True:
+                with ownfile.removing(own.fd) as alone:
+                    if alone and own.is_at(self._path):
+                        os.unlink(self._path)
+                    if alone or patience.over:
+                        # Over: who is removing it is stopped in the middle.  It will go on, or
+                        # die, and then the lock is stale for everybody.
+                        return
+                patience.pause()
+        except OSError as exc:
+            raise failures.failed(self._store.url, self._key, "release", exc) from exc
+        finally:
+            self._turn.release()
+
+    def _contend(self, patience: Patience) -> bool:
+        while not self._link():
+            if patience.over or patience.waited > _LOOK_AFTER_SECONDS:
+                look = self._look()
+                if look is None:
+                    continue
+                if self._is_over(look) and ownfile.remove(self._path, look.identity):
+                    continue
+                if patience.over or look.identity == self._given_up_on:
+                    self._given_up_on = look.identity
+                    return False
+            patience.pause()
+        self._given_up_on = ""
+        return True
+
+    def _link(self) -> bool:
+        if self._own is not None:
+            try:
+                return self._own.link(self._path)
+            except FileNotFoundError:
+                self._own.close()
+        self._own = self._new_file()
+        return self._own.link(self._path)
+
+    def _new_file(self) -> OwnFile:
+        record = Record(
+            format=FORMAT,
+            agent=self._owner.agent,
+            instance=self._owner.instance,
+            host=self._owner.host,
+            pid=os.getpid(),
+            process=self._myself(),
+        )
+        data = msgspec.json.encode(record)
+        try:
+            return OwnFile(self._folder, data)
+        except FileNotFoundError:
+            os.makedirs(self._folder, exist_ok=True)
+        return OwnFile(self._folder, data)
+
+    def _mine(self) -> OwnFile | None:
+        """Our file, if it is linked as far as we know."""
+        return self._own if self._holds and self._pid == os.getpid() else None
+
+    def _notice_fork(self) -> None:
+        if self._pid != os.getpid():
+            # The file, what it says, and the turn that some thread had, are our parent's.
+            if self._own is not None:
+                self._own.close()
+            self._pid = os.getpid()
+            self._own = self._here = None
+            self._holds = False
+            self._turn = threading.Lock()
+
+    def _myself(self) -> Process:
+        if self._here is None:
+            self._here = process.myself()
+        return self._here
 
     # Judging and removing
 
     def inspect(self) -> Sighting | None:
         """The lock as it is, or None if nobody holds it."""
         try:
-            got = self._store.get(self._key)
-        except NotFoundError:
+            look = self._look()
+        except OSError as exc:
+            raise failures.failed(self._store.url, self._key, "read", exc) from exc
+        if look is None:
             return None
-        try:
-            record = msgspec.json.decode(got.data, type=Record)
-        except msgspec.DecodeError:
-            record = None
-        return Sighting(
-            identity=got.info.version if record is None else record.token,
-            record=record,
-            age_seconds=max(0.0, self._store.now() - got.info.modified),
-            size=len(got.data),
-        )
+        age = max(0.0, self._store.now() - look.since)
+        return Sighting(look.identity, look.record, age, look.size)
 
     def break_lock(self, identity: str) -> None:
         """Remove exactly the lock that was seen, for a person who knows that its owner is gone.
 
         Raises `ConflictError` if it is another by now; no lock at all is fine.
         """
-        if not self._remove(identity):
+        try:
+            removed = ownfile.remove(self._path, identity)
+        except OSError as exc:
+            raise failures.failed(self._store.url, self._key, "remove", exc) from exc
+        if not removed:
             raise ConflictError(
                 f"{self._key} in {self._store.url} changed hands meanwhile; look again"
             )
 
-    def _is_dead(self, sighting: Sighting, unchanged_seconds: float) -> bool:
-        record = sighting.record
-        if record is None:
-            limit = self._foreign_stale_after
-            return limit is not None and sighting.age_seconds >= limit
-        if unchanged_seconds >= STALE_SECONDS:
-            return True
-        here = record.host == socket.gethostname() and record.boot == _boot_id() != ""
-        return here and record.started != "" and _started(record.pid) != record.started
-
-    def _remove(self, identity: str) -> bool:
-        """Remove the lock with this identity; False if it is another one."""
-        with self._one_remover_a_host():
-            sighting = self.inspect()
-            if sighting is None:
-                return True
-            if sighting.identity != identity:
-                return False
-            path = self._store.local_path(self._key)
-            private = f"{os.path.dirname(path)}/.tapstore-tmp-{secrets.token_hex(8)}"
-            try:
-                os.rename(path, private)
-            except FileNotFoundError:
-                return True
-            if self._is(private, sighting):
-                os.unlink(private)
-                return True
-            # Another host removed it, and somebody took it, since we looked: give it back.
-            with suppress(FileExistsError):
-                os.link(private, path)
-            os.unlink(private)
-            return False
-
-    def _is(self, path: str, sighting: Sighting) -> bool:
-        data = Path(path).read_bytes()
-        if sighting.record is None:
-            return len(data) == sighting.size
-        return data == msgspec.json.encode(sighting.record)
-
-    @contextmanager
-    def _one_remover_a_host(self) -> Iterator[None]:
-        # Two that judge the same lock dead: the second would remove the lock of who came after
-        # the first.  The kernel lets go of this when its holder dies.
+    def _look(self) -> _Look | None:
+        looked = self._clock.monotonic()
         try:
-            import fcntl
-        except ImportError:  # no such thing on this system: the private name remains
-            yield
-            return
-        fd = os.open(self._store.local_path(self._key) + ".remover", os.O_RDWR | os.O_CREAT, 0o666)
+            fd = ownfile.open_lock(self._path)
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            return self._look_from_outside(looked)
         try:
-            with suppress(OSError):  # a mount without locks
-                fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
+            status = ownfile.check_regular(os.fstat(fd))
+            data = os.read(fd, _MAX_RECORD_BYTES)
         finally:
             os.close(fd)
+        try:
+            record = msgspec.json.decode(data, type=Record)
+        except msgspec.DecodeError:
+            record = None
+        return _Look(ownfile.identity(status), record, status.st_ctime, status.st_size, looked)
 
+    def _look_from_outside(self, looked: float) -> _Look | None:
+        try:
+            status = os.lstat(self._path)
+        except FileNotFoundError:
+            return None
+        return _Look(ownfile.identity(status), None, status.st_ctime, status.st_size, looked)
 
-@cache
-def _boot_id() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def _started(pid: int) -> str:
-    """When a process of this host began; empty if there is none, or no way to know."""
-    try:
-        # Field 22; the second may contain spaces and parentheses.
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    def _is_over(self, look: _Look) -> bool:
+        limit = self._limits[look.record is None]
+        if look.record is not None and process.is_dead(look.record.process, here=self._myself()):
+            return True
+        unchanged = self._observer.unchanged_for(self._key, look.identity, looked=look.looked)
+        if limit is None:
+            return False
+        # A command that ends soon sees it once.  By the store's clock it must be old, and by ours
+        # too: where they differ much, one of them is wrong.
+        return unchanged >= limit or (
+            self._clock.time() - look.since >= limit and self._store.now() - look.since >= limit
+        )

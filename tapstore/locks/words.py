@@ -1,0 +1,94 @@
+"""What leases say when they refuse: who holds it, since when, and what helps.
+
+Nothing here decides anything; it makes exceptions for the caller to raise.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+from tapstore.clock import format_time
+from tapstore.errors import ConflictError, FormatError, LeaseLostError, LeaseUnavailableError
+from tapstore.locks.folder import Ended, Issued
+from tapstore.types import Holder, Lease, Owner
+
+
+def unavailable(holder: Holder, asker: Owner, *, ended: bool) -> LeaseUnavailableError:
+    """`ended`: it was taken from its holder, who may not know yet."""
+    who = _who(holder.owner, holder.reason, holder.since, holder.generation)
+    if ended:
+        return LeaseUnavailableError(
+            f"lease {holder.name!r} was held by {who}, who did not renew it in time but may rely "
+            f"on it for up to {holder.ttl_seconds:g} s more; try again then"
+        )
+    if holder.owner.instance == asker.instance:
+        who += ", the very one that asks: leases are not re-entrant"
+    return LeaseUnavailableError(
+        f"lease {holder.name!r} is held by {who}; wait for it, or end it with "
+        f"`{command(holder.name, holder.generation)}`"
+    )
+
+
+def restless(name: str, url: str) -> LeaseUnavailableError:
+    return LeaseUnavailableError(
+        f"lease {name!r} in {url} changes hands faster than it can be asked for; wait for it"
+    )
+
+
+def lost(lease: Lease, ended: Ended | None) -> LeaseLostError:
+    return LeaseLostError(
+        f"lease {lease.name!r} (generation {lease.generation}) is no longer held by "
+        f"{lease.owner.agent}: {_why(ended)}; stop using what it protected"
+    )
+
+
+def other_generation(name: str, generation: int, present: Issued) -> ConflictError:
+    """Somebody wants to end a grant that is not the present one."""
+    record = present.record
+    if record is None:
+        held = f"generation {present.n}, whose record is unreadable, counts as held"
+    else:
+        held = f"it is held by {_who(record.owner, record.reason, present.since, present.n)}"
+    return ConflictError(
+        f"generation {generation} of lease {name!r} is over; {held}; "
+        f"to end that: `{command(name, present.n)}`"
+    )
+
+
+def unreadable(name: str, issued: Issued) -> FormatError:
+    return FormatError(
+        f"{issued.fault}; as long as it is there, lease {name!r} counts as held: find out who "
+        f"wrote it, then `{command(name, issued.n)}`"
+    )
+
+
+def command(name: str, generation: int) -> str:
+    """What ends this grant."""
+    return f"tapstore locks release {shlex.quote(name)} --generation {generation}"
+
+
+def _who(owner: Owner, reason: str, since: float, generation: int) -> str:
+    details = [f"since {format_time(since)}", f"generation {generation}"]
+    if owner.pid:
+        details.insert(0, f"pid {owner.pid}")
+    if owner.host:
+        details.insert(0, f"host {owner.host}")
+    if reason:
+        details.append(f"for {reason!r}")
+    return f"{owner.agent} ({', '.join(details)})"
+
+
+def _why(ended: Ended | None) -> str:
+    if ended is None:
+        return "its record is gone"
+    record = ended.record
+    if record is None:
+        return "somebody ended it"
+    if record.how == "released":
+        return f"it was released at {record.at}"
+    if record.how == "forced":
+        return f"it was ended by force at {record.at}"
+    taker = "somebody" if record.by is None else record.by.agent
+    if record.by is not None and record.by.host:
+        taker += f" (host {record.by.host}, pid {record.by.pid})"
+    return f"it was not renewed in time, and {taker} ended it at {record.at}"
