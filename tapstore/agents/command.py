@@ -210,11 +210,11 @@ class _Run:
             raise ClaimLostError(f"the claim of {self._work.claim.slot} has ended")
         if ended.timed_out:
             raise WorkFailedError(self._with_tail(f"timed out after {handler.timeout:g} s"))
-        if ended.code in handler.ok_exit:
-            return
         if ended.ordered is Order.STOP:
+            # Whatever code it ended with: it did not get to finish.
             raise WorkReleasedError(self._with_tail("the agent was told to stop"))
-        raise WorkFailedError(self._with_tail(ended.says))
+        if ended.code not in handler.ok_exit:
+            raise WorkFailedError(self._with_tail(ended.says))
 
     def _with_tail(self, reason: str) -> str:
         tail = self._tail.text()

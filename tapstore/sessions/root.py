@@ -19,6 +19,7 @@ from tapstore.abc import Clock
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import (
     FormatError,
+    InvalidKeyError,
     NotAllowedError,
     NotFoundError,
     SessionNotFoundError,
@@ -63,7 +64,8 @@ class Root:
     def places(self) -> Iterator[str]:
         """Where the sessions lie now, relative to the root; `""` if the root itself is one.
 
-        Looks at folders only, at none inside a session, and at none deeper than the bound.
+        Looks at folders only, at none inside a session, at none deeper than the bound, and at
+        none that begins with a dot or is named like a folder of a session (`inbox`, `logs`, …).
         """
         yield from self._places("", self._depth)
 
@@ -122,13 +124,30 @@ class Root:
         raise SessionNotFoundError(f"there is no session {session_id!r} below {self.url}")
 
     def create(self, place: str, **options: Any) -> Session:
-        """Make a session at a place below the root; options are those of `tapstore.create`."""
-        url = f"{self._address}/{check_key(place)}"
+        """Make a session at a place below the root; options are those of `tapstore.create`.
+
+        Raises `InvalidKeyError` for a place where it would not be found.
+        """
+        url = f"{self._address}/{self._checked(place)}"
         session = session_module.create(
             url, storage_options=self._options, clock=self.clock, **options
         )
         self._open[place] = session
         return session
+
+    def _checked(self, place: str) -> str:
+        segments = check_key(place).split("/")
+        for segment in segments:
+            if segment[0] == "." or f"{segment}/" in _NOT_SESSIONS:
+                raise InvalidKeyError(
+                    f"no session can lie at {place!r}: nobody looks for one in {segment!r}"
+                )
+        if len(segments) > self._depth:
+            raise InvalidKeyError(
+                f"no session can lie at {place!r}: nobody looks deeper than {self._depth} folders "
+                f"below {self.url}"
+            )
+        return place
 
     def forget(self, place: str) -> None:
         """Close the session that was at a place and was deleted; a new one there is found again."""

@@ -119,7 +119,7 @@ def test_a_stopped_agent_that_wakes_up_too_late_changes_nothing(session, tmp_pat
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_command_and_releases_the_work(session, tmp_path, number):
     drop(session)
-    script = f"trap 'touch {tmp_path}/asked; exit 1' TERM; touch {tmp_path}/on; sleep 60 & wait"
+    script = f"trap 'touch {tmp_path}/asked; exit 0' TERM; touch {tmp_path}/on; sleep 60 & wait"
     with agents(Agent(session.url, "a1", "sh", "-c", script)) as (agent,):
         wait_until((tmp_path / "on").exists)
         agent.process.send_signal(number)
