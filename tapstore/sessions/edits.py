@@ -292,11 +292,13 @@ def _change_participant(
         if head.status == WORKING or agent.old != head.agent_id:
             raise _conflict(agent, base, head.agent_id)
         head = replace(head, agent_id=agent.new or "")
-    entry: dict[str, Any] = {"reason": head.reason, **head.extra}
-    entry = copy.deepcopy(entry)
-    for change in fields.values():
-        local = replace(change, path=change.path[2:])
-        _change_value(entry, local if change.old is not None else replace(local, old=UNSET), base)
+    # Null and absent say the same in an entry: nothing.  `diff` gives both as None.
+    entry = {"reason": head.reason or None, **head.extra}
+    entry = copy.deepcopy({name: value for name, value in entry.items() if value is not None})
+    for name, change in fields.items():
+        old = UNSET if change.old is None else change.old
+        new = UNSET if change.new is None else change.new
+        _change_value(entry, replace(change, path=(name,), old=old, new=new), base)
     reason = entry.pop("reason", "") or ""
     return state.with_participant(replace(head, reason=reason, extra=entry))
 

@@ -1,7 +1,12 @@
 """Edits that try to get around the rules, or to get lost."""
 
+import json
+import os
+from pathlib import Path
+
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -49,3 +54,55 @@ def test_an_edit_from_a_number_to_true_or_false_is_not_lost(tmp_path, old, new):
 
 def test_a_number_written_back_in_another_way_is_no_edit():
     assert edits.diff({"ttl": 60.0, "list": [1]}, {"ttl": 60, "list": [1.0]}) == ()
+
+
+# What programs do that rewrite the Tapfile
+
+
+def tapfile(session):
+    return Path(session.store.local_path(".tap/Tapfile"))
+
+
+def read(session):
+    return yaml.safe_load(tapfile(session).read_bytes())
+
+
+def write(session, document):
+    """As left by a program that ended a while ago."""
+    tapfile(session).write_text(yaml.safe_dump(document))
+    os.utime(tapfile(session), (1, 1))
+
+
+def edit(session, change):
+    document = read(session)
+    change(document)
+    write(session, document)
+
+
+def parked(session):
+    folder = Path(session.store.local_path(".tap/conflicts"))
+    files = sorted(folder.iterdir()) if folder.exists() else []
+    return [json.loads(file.read_bytes())["reason"] for file in files]
+
+
+@pytest.fixture
+def session(tmp_path):
+    with tapstore.create(
+        str(tmp_path / "s"), roles={"coder": 1, "reviewer": 2}, phase="start"
+    ) as session:
+        yield session
+
+
+def test_a_plain_program_that_fails_may_say_why(session):
+    edit(session, lambda d: d["participants"][0].update(status="working", agent_id="p"))
+    assert session.tapfile.slots("coder")[0].status == "working"
+    edit(session, lambda d: d["participants"][0].update(status="failed", reason="model is down"))
+    coder = session.tapfile.slots("coder")[0]
+    assert (coder.status, coder.reason, parked(session)) == ("failed", "model is down", [])
+
+
+def test_a_field_of_a_participant_can_be_cleared_and_set_again(session):
+    for model in ("m1", None, "m2"):
+        edit(session, lambda d, model=model: d["participants"][0].update(model=model))
+        assert session.tapfile.slots("coder")[0].extra.get("model") == model
+    assert parked(session) == []
