@@ -21,7 +21,7 @@ from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.paths import check_beside
 from tapstore.clock import format_time
 from tapstore.errors import AlreadyClaimedError, ClaimLostError, NotAllowedError
-from tapstore.keys import check_name
+from tapstore.keys import check_name, encode_name
 from tapstore.sessions import edits
 from tapstore.sessions.edits import Change
 from tapstore.sessions.tapfile import (
@@ -178,7 +178,8 @@ def apply(state: Tapfile, operation: Operation, *, at: float, rev: int) -> Tapfi
 
 
 def _claim(state: Tapfile, op: Claim, at: float, rev: int) -> Tapfile:
-    check_name(op.agent, "agent id")
+    # Its heartbeats could not be written, nor be looked for, under a name too long for a file.
+    encode_name(check_name(op.agent, "agent id"))
     if op.expected is not None and op.expected != state.current_phase:
         raise NotAllowedError(
             f"session {state.session_id} is in phase {state.current_phase!r}, not "
