@@ -180,7 +180,7 @@ def apply_changes(
         if kind == "participants" and len(change.path) == 3:
             by_participant.setdefault(change.path[1], {})[change.path[2]] = change
         elif kind == "participants":
-            _add_participant(doc, change)
+            _add_participant(doc, change, base)
         elif kind == "artifacts":
             _change_artifact(doc, change, base)
         elif kind in ("session_id", "version", "tapstore"):
@@ -257,13 +257,25 @@ def _change_artifact(doc: dict[str, Any], change: Change, base: int) -> None:
     entries.append(change.new)
 
 
-def _add_participant(doc: dict[str, Any], change: Change) -> None:
+def _add_participant(doc: dict[str, Any], change: Change, base: int) -> None:
     label = change.path[1]
     if change.new is UNSET:
         raise NotAllowedError(f"participant {label} disappeared; an edit can't remove participants")
     if change.new.get("status", PENDING) not in (PENDING, WORKING) or "claim" in change.new:
         raise NotAllowedError(f"participant {label} was added; a new one is pending or working")
+    there = _labelled(doc["participants"]).get(label)
+    if there is not None:
+        # Another edit of the same revision added it; both meant this one, not one each.
+        if not equal(there, _normal_participant(change.new)):
+            raise _conflict(change, base, there)
+        return
     doc["participants"].append(change.new)
+
+
+def _normal_participant(entry: Mapping[str, Any]) -> dict[str, Any]:
+    doc = {"version": "", "session_id": "", "participants": [entry]}
+    normal: dict[str, Any] = model.to_doc(model.from_doc(doc))["participants"][0]
+    return normal
 
 
 def _change_participant(

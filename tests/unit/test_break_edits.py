@@ -106,3 +106,28 @@ def test_a_field_of_a_participant_can_be_cleared_and_set_again(session):
         edit(session, lambda d, model=model: d["participants"][0].update(model=model))
         assert session.tapfile.slots("coder")[0].extra.get("model") == model
     assert parked(session) == []
+
+
+def add_tester(document):
+    document["participants"].append({"role": "tester", "status": "pending"})
+
+
+def test_two_programs_that_add_the_same_role_add_it_once(session):
+    old = read(session)
+    edit(session, add_tester)
+    assert len(session.tapfile.slots("tester")) == 1
+    add_tester(old)
+    old["note"] = "mine"
+    write(session, old)
+    assert len(session.tapfile.slots("tester")) == 1
+    assert session.tapfile.extra["note"] == "mine"
+
+
+def test_a_role_added_in_two_ways_is_a_conflict(session):
+    old = read(session)
+    edit(session, add_tester)
+    assert session.tapfile.slots("tester")
+    old["participants"].append({"role": "tester", "status": "working", "agent_id": "p"})
+    write(session, old)
+    assert [p.status for p in session.tapfile.slots("tester")] == ["pending"]
+    assert "participants.tester was changed" in parked(session)[0]
