@@ -263,6 +263,7 @@ def _add_participant(doc: dict[str, Any], change: Change, base: int) -> None:
         raise NotAllowedError(f"participant {label} disappeared; an edit can't remove participants")
     if change.new.get("status", PENDING) not in (PENDING, WORKING) or "claim" in change.new:
         raise NotAllowedError(f"participant {label} was added; a new one is pending or working")
+    model.check_role(change.new["role"])
     there = _labelled(doc["participants"]).get(label)
     if there is not None:
         # Another edit of the same revision added it; both meant this one, not one each.

@@ -623,7 +623,7 @@ def create(
     )
     tapfile = Tapfile(
         session_id=config.session_id,
-        participants=tuple(Participant(role=check_name(name, "role")) for name in names),
+        participants=tuple(Participant(role=model.check_role(name)) for name in names),
         phases=tuple(check_name(p, "phase") for p in phases),
         extra=dict(fields or {}),
     )

@@ -7,6 +7,7 @@ and as `schema` checks it.  A `Tapfile` is the same as frozen values, for the ru
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,8 +15,8 @@ import msgspec
 
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.model import Artifact
-from tapstore.errors import FormatError, NotAllowedError
-from tapstore.keys import check_name
+from tapstore.errors import FormatError, InvalidKeyError, NotAllowedError
+from tapstore.keys import check_name, encode_name
 
 VERSION = "1.0"
 """The version of the Tapfile format that new sessions get."""
@@ -147,6 +148,7 @@ class Tapfile(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, current_phase=phase)
 
 
+_SLOT = re.compile("#[0-9]+$")
 _PARTICIPANT_FIELDS = frozenset(
     ("role", "agent_id", "status", "last_activity", "heartbeat", "attempt", "round", "reason",
      "claim")
@@ -154,6 +156,16 @@ _PARTICIPANT_FIELDS = frozenset(
 _TAPFILE_FIELDS = frozenset(
     ("version", "session_id", "participants", "current_phase", "phases", "artifacts", "tapstore")
 )
+
+
+def check_role(role: str) -> str:
+    """Return `role` if it can be one; raises `InvalidKeyError` with the reason."""
+    encode_name(check_name(role, "role"))  # it names a folder of the inbox
+    if _SLOT.search(role):
+        raise InvalidKeyError(
+            f"role {role!r} reads like a slot of another role; let it not end in '#' and a number"
+        )
+    return role
 
 
 def from_doc(doc: Mapping[str, Any]) -> Tapfile:

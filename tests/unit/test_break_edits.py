@@ -131,3 +131,10 @@ def test_a_role_added_in_two_ways_is_a_conflict(session):
     write(session, old)
     assert [p.status for p in session.tapfile.slots("tester")] == ["pending"]
     assert "participants.tester was changed" in parked(session)[0]
+
+
+@pytest.mark.parametrize("role", ["reviewer#2", "x#7", " ", "审查员" * 8])
+def test_an_edit_can_not_add_a_role_that_no_session_may_have(session, role):
+    edit(session, lambda d: d["participants"].append({"role": role, "status": "pending"}))
+    assert session.tapfile.roles() == ("coder", "reviewer")
+    assert "role" in parked(session)[0] or "too long" in parked(session)[0]

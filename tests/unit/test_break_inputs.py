@@ -21,3 +21,11 @@ def test_an_agent_whose_heartbeats_could_not_be_stored_gets_no_claim(session):
         session.claim("coder", agent=LONG)
     assert session.tapfile.slots("coder")[0].status == "pending"
     assert session.judge() == []
+
+
+@pytest.mark.parametrize("role", ["reviewer#2", LONG])
+def test_a_role_that_would_be_taken_for_a_slot_or_has_no_inbox_is_refused(tmp_path, role):
+    with pytest.raises(tapstore.InvalidKeyError):
+        tapstore.create(str(tmp_path / "t"), roles={"reviewer": 2, role: 1})
+    with pytest.raises(tapstore.SessionNotFoundError):
+        tapstore.open(str(tmp_path / "t"))
