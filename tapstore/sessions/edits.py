@@ -19,6 +19,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from tapstore.artifacts import model as artifact_model
+from tapstore.artifacts.paths import check_path
 from tapstore.errors import ConflictError, NotAllowedError
 from tapstore.sessions import tapfile as model
 from tapstore.sessions.tapfile import (
@@ -242,6 +243,11 @@ def _change_artifact(doc: dict[str, Any], change: Change, base: int) -> None:
             "an edit can't remove artifacts"
         )
     entries: list[dict[str, Any]] = doc["artifacts"]
+    new = artifact_model.from_doc(change.new)
+    moved = change.old is UNSET or change.old["path"] != new.path
+    if moved and not new.is_external:
+        others = map(artifact_model.from_doc, entries)
+        check_path(new.path, registered=[a.path for a in others if a.identity != new.identity])
     for number, entry in enumerate(entries):
         artifact = artifact_model.from_doc(entry)
         if artifact.identity == change.path[1:]:

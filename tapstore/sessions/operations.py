@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tapstore.artifacts.model import Artifact
-from tapstore.artifacts.paths import check_beside
+from tapstore.artifacts.paths import check_path
 from tapstore.clock import format_time
 from tapstore.errors import AlreadyClaimedError, ClaimLostError, NotAllowedError
 from tapstore.keys import check_name, encode_name
@@ -386,7 +386,8 @@ def _register(
                 f"{before.producer or 'somebody else'} ({before.path}); publish under another "
                 "name or phase, or with overwrite"
             )
-        check_beside(artifact.path, (a.path for a in registered.values()))
+        if not artifact.is_external:
+            check_path(artifact.path, registered=(a.path for a in registered.values()))
         # The one registered last stands last: a name without a phase means that one.
         registered[artifact.identity] = replace(artifact, role=role or artifact.role)
     return replace(state, artifacts=tuple(registered.values()))

@@ -138,3 +138,14 @@ def test_an_edit_can_not_add_a_role_that_no_session_may_have(session, role):
     edit(session, lambda d: d["participants"].append({"role": role, "status": "pending"}))
     assert session.tapfile.roles() == ("coder", "reviewer")
     assert "role" in parked(session)[0] or "too long" in parked(session)[0]
+
+
+@pytest.mark.parametrize(
+    "path", ["artifacts", "../x", "/etc/passwd", ".tap/session", "artifacts/start/mine/below"]
+)
+def test_an_edit_can_not_register_a_path_that_no_publisher_may_use(session, path):
+    session.publish("mine", b"1")
+    edit(session, lambda d: d["artifacts"].append({"name": "x", "path": path}))
+    assert [a.name for a in session.tapfile.artifacts] == ["mine"]
+    assert repr(path) in parked(session)[0]
+    session.publish("next", b"2")

@@ -3,6 +3,7 @@
 import pytest
 
 import tapstore
+from tapstore.artifacts.model import Artifact
 
 
 @pytest.fixture
@@ -29,3 +30,12 @@ def test_a_role_that_would_be_taken_for_a_slot_or_has_no_inbox_is_refused(tmp_pa
         tapstore.create(str(tmp_path / "t"), roles={"reviewer": 2, role: 1})
     with pytest.raises(tapstore.SessionNotFoundError):
         tapstore.open(str(tmp_path / "t"))
+
+
+@pytest.mark.parametrize("path", ["../../etc/passwd", "/etc/passwd", ".tap/session", "artifacts"])
+def test_an_artifact_made_by_hand_can_not_leave_the_session(session, path):
+    with session.claim("coder", agent="a") as claim:
+        with pytest.raises(tapstore.InvalidKeyError):
+            claim.complete(publish=[Artifact(name="x", path=path)])
+        claim.complete()
+    assert session.tapfile.artifacts == ()
