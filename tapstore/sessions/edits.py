@@ -336,6 +336,11 @@ def _move(
                 f"{where}: nobody holds it (an agent_id is missing); if its claim was reset "
                 "meanwhile, claim it again"
             )
+        if head.agent_id not in ("", agent_id):
+            raise NotAllowedError(
+                f"{where}: it is assigned to {head.agent_id!r}; who assigns it anew does so in an "
+                "edit before"
+            )
         grant = None
         if status == WORKING:
             grant = Grant(id=f"{claim_id}.{head.label}", fence=rev, since=at, external=True)

@@ -149,3 +149,13 @@ def test_an_edit_can_not_register_a_path_that_no_publisher_may_use(session, path
     assert [a.name for a in session.tapfile.artifacts] == ["mine"]
     assert repr(path) in parked(session)[0]
     session.publish("next", b"2")
+
+
+def test_an_edit_can_not_take_what_was_assigned_to_another_agent_meanwhile(session):
+    old = read(session)
+    session.edit(lambda d: d["participants"][0].update(agent_id="boss"))
+    old["participants"][0].update(status="working", agent_id="thief")
+    write(session, old)
+    coder = session.tapfile.slots("coder")[0]
+    assert (coder.status, coder.agent_id) == ("pending", "boss")
+    assert "assigned to 'boss'" in parked(session)[0]
