@@ -51,6 +51,11 @@ def check(doc: Any, *, name: str = "Tapfile") -> None:
         raise _error(name, validator.iter_errors(doc), schema)
 
 
+def prepare() -> None:
+    """Do now what the first `check` of a process takes long for."""
+    _shipped()
+
+
 def _check_version(version: object, name: str) -> None:
     """A newer minor version only adds fields, and those are kept; a newer major is not ours."""
     match = _MAJOR.match(version) if isinstance(version, str) else None

@@ -175,6 +175,9 @@ class SessionState:
         """
         deadline = None if timeout is None else self._clock.monotonic() + timeout
         attempt = 0
+        # What takes long only once must not do so while others wait for their turn.
+        schema.prepare()
+        format.render({}, fmt=self.config.tapfile_format)
         with self._mutex:
             while True:
                 try:
