@@ -298,8 +298,12 @@ def _change_participant(
     status = fields.pop("status", None)
     agent = fields.pop("agent_id", None)
     times = {name: fields.pop(name) for name in _TIME_FIELDS & fields.keys()}
-    if times and status is None and head.claim is not None and head.claim.external:
+    shown = any(change.new is not None for change in times.values())
+    if shown and status is None and head.claim is not None and head.claim.external:
         head = replace(head, claim=replace(head.claim, renewed=True))
+    if status is not None and PENDING in (status.old, status.new):
+        # That of the holder before would make the next one judged, which may never write any.
+        head = replace(head, heartbeat=None)
     for name, change in times.items():
         latest = max(getattr(head, name) or "", change.new or "")
         head = replace(head, **{name: latest or None})

@@ -159,3 +159,30 @@ def test_an_edit_can_not_take_what_was_assigned_to_another_agent_meanwhile(sessi
     coder = session.tapfile.slots("coder")[0]
     assert (coder.status, coder.agent_id) == ("pending", "boss")
     assert "assigned to 'boss'" in parked(session)[0]
+
+
+def goes_to_work(document):
+    document["participants"][0].update(
+        status="working", agent_id="p", last_activity="2001-01-01T00:00:00Z"
+    )
+
+
+def test_a_heartbeat_of_the_holder_before_does_not_make_a_plain_agent_judged(session):
+    with session.claim("coder", agent="a") as claim:
+        claim.heartbeat()
+        claim.complete()
+    assert session.tapfile.slots("coder")[0].heartbeat is not None
+    edit(session, lambda d: d["participants"][0].update(status="pending"))
+    assert session.tapfile.slots("coder")[0].status == "pending"
+    edit(session, goes_to_work)
+    assert [j.health.value for j in session.judge()] == ["unjudged"]
+
+
+def test_a_program_that_drops_a_heartbeat_shows_no_sign_of_life(session):
+    edit(session, lambda d: d["participants"][0].update(heartbeat="2001-01-01T00:00:00Z"))
+    assert session.tapfile.slots("coder")[0].heartbeat is not None
+    edit(session, goes_to_work)
+    assert session.tapfile.slots("coder")[0].status == "working"
+    edit(session, lambda d: d["participants"][0].pop("last_activity"))
+    assert session.tapfile.slots("coder")[0].claim.renewed is False
+    assert session.sweep() == []
