@@ -305,8 +305,13 @@ def _change_participant(
         # That of the holder before would make the next one judged, which may never write any.
         head = replace(head, heartbeat=None)
     for name, change in times.items():
-        latest = max(getattr(head, name) or "", change.new or "")
-        head = replace(head, **{name: latest or None})
+        there = getattr(head, name)
+        if not change.new:
+            continue
+        # Written by two: both are true, and the later one is news.  By one: also back, since its
+        # clock was ahead and was set right.
+        news = change.new if there == change.old else max(there or "", str(change.new))
+        head = replace(head, **{name: news})
     if status is not None:
         if status.old != head.status or status.claim != held:
             raise _conflict(status, base, head.status)

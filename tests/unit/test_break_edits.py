@@ -186,3 +186,10 @@ def test_a_program_that_drops_a_heartbeat_shows_no_sign_of_life(session):
     edit(session, lambda d: d["participants"][0].pop("last_activity"))
     assert session.tapfile.slots("coder")[0].claim.renewed is False
     assert session.sweep() == []
+
+
+def test_a_clock_that_was_ahead_and_is_set_right_is_believed(session):
+    edit(session, goes_to_work)
+    for time in ("2099-01-01T00:00:00Z", "2024-01-01T00:00:00Z", "2024-01-01T00:00:09Z"):
+        edit(session, lambda d, time=time: d["participants"][0].update(heartbeat=time))
+        assert session.tapfile.slots("coder")[0].heartbeat == time
