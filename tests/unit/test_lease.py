@@ -259,6 +259,22 @@ def test_a_renewal_that_slept_until_its_number_was_collected_says_lost(store, cl
         service(faulty, clock).renew(lease)
 
 
+@pytest.mark.usefixtures("small_blocks")
+def test_a_zombie_is_lost_at_every_moment_of_the_collection(store, clock):
+    holder = service(store, clock)
+    lease = acquire(holder)
+    holder.force_release("gpu-0", lease.generation)
+    removed = []
+
+    def renew(key):
+        removed.append(key)
+        with pytest.raises(LeaseLostError):
+            holder.renew(lease)
+
+    cycle(service(FaultyStore(store, Fault("delete", times=10**9, after=renew)), clock), 20)
+    assert len(removed) > 2
+
+
 def test_a_zombie_leaves_nothing_in_a_folder_that_is_gone(store, clock):
     holder = service(store, clock)
     lease = acquire(holder)
@@ -320,6 +336,18 @@ def test_who_looks_once_now_and_then_needs_no_wall_clock(clock):
         acquire(bert, BERT)
     clock.advance(TTL)
     assert acquire(bert, BERT).generation == 2
+
+
+def test_the_time_that_a_look_takes_is_not_held_against_the_holder(clock):
+    store = MemoryStore(clock=ManualClock())
+    acquire(service(store, clock))
+    slow = Fault("get", "*/beat-*", nth=2, before=lambda _: clock.advance(15))
+    bert = service(FaultyStore(store, slow), clock)
+    with pytest.raises(LeaseUnavailableError):
+        acquire(bert, BERT)
+    clock.advance(TTL - 10)
+    with pytest.raises(LeaseUnavailableError):
+        acquire(bert, BERT)
 
 
 def test_a_wait_that_ends_before_the_ttl_looks_at_ages_too(store, clock):
@@ -390,6 +418,12 @@ def test_a_failure_after_the_grant_gives_it_back(store, clock):
     with pytest.raises(StoreError):
         acquire(service(faulty, clock))
     assert acquire(service(store, clock), BERT).generation == 2
+
+
+def test_a_lease_counts_from_before_a_slow_grant(store, clock):
+    slow = Fault("put", "*/grant-*", after=lambda _: clock.advance(TTL / 3))
+    started = clock.monotonic()
+    assert acquire(service(FaultyStore(store, slow), clock)).expires == started + TTL
 
 
 def test_a_lease_that_expired_while_it_was_granted_is_not_returned(store, clock):
