@@ -10,7 +10,6 @@ where both can stand: items appended to a list, and the later of two times.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +30,7 @@ from tapstore.sessions.tapfile import (
     Participant,
     Tapfile,
 )
+from tapstore.sessions.values import copied, same
 
 _OWN_ENTRY_FIELDS = frozenset(("claim", "attempt", "round"))
 _TIME_FIELDS = frozenset(("last_activity", "heartbeat"))
@@ -91,6 +91,8 @@ def _labelled(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, An
 def _participant_changes(
     base: Sequence[Mapping[str, Any]], edited: Sequence[Mapping[str, Any]]
 ) -> Iterator[Change]:
+    if same(base, edited):
+        return
     old_entries, new_entries = _labelled(base), _labelled(edited)
     for label in old_entries.keys() - new_entries.keys():
         yield Change(("participants", label), old=old_entries[label])
@@ -110,6 +112,9 @@ def _participant_changes(
 def _artifact_changes(
     base: Sequence[Mapping[str, Any]], edited: Sequence[Mapping[str, Any]]
 ) -> Iterator[Change]:
+    if same(base, edited):
+        return
+
     def keyed(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
         artifacts = map(artifact_model.from_doc, entries)
         return {a.identity: artifact_model.to_doc(a) for a in artifacts}
@@ -151,6 +156,8 @@ def equal(one: Any, other: Any) -> bool:
     Unlike in Python `true` is not 1.  But 60.0 is 60: programs in other languages have one kind
     of number only, and writing it back is no edit.
     """
+    if one != other or same(one, other):
+        return bool(one == other)
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, Mapping) and isinstance(other, Mapping):
@@ -175,7 +182,7 @@ def apply_changes(
     """
     before = state
     by_participant: dict[str, dict[str, Change]] = {}
-    doc = copy.deepcopy(model.to_doc(state))
+    doc = copied(model.to_doc(state))
     for change in changes:
         kind = change.path[0]
         if kind == "participants" and len(change.path) == 3:
@@ -322,7 +329,7 @@ def _change_participant(
         head = replace(head, agent_id=agent.new or "")
     # Null and absent say the same in an entry: nothing.  `diff` gives both as None.
     entry = {"reason": head.reason or None, **head.extra}
-    entry = copy.deepcopy({name: value for name, value in entry.items() if value is not None})
+    entry = copied({name: value for name, value in entry.items() if value is not None})
     for name, change in fields.items():
         old = UNSET if change.old is None else change.old
         new = UNSET if change.new is None else change.new

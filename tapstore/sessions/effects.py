@@ -6,9 +6,10 @@ history is replayed by applying them.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from tapstore.sessions.values import copied, same
 
 
 def effects(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[list[Any]]:
@@ -23,31 +24,32 @@ def effects(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[list[An
 
 
 def _effects(path: list[str | int], before: Any, after: Any, found: list[list[Any]]) -> None:
+    if same(before, after):
+        return
     if isinstance(before, dict) and isinstance(after, dict):
         found.extend([[*path, key]] for key in before if key not in after)
         for key, value in after.items():
             if key not in before:
                 found.append([[*path, key], value])
-            elif before[key] is not value:
+            else:
                 _effects([*path, key], before[key], value, found)
     elif isinstance(before, list) and isinstance(after, list):
         found.extend([[*path, n]] for n in range(len(before) - 1, len(after) - 1, -1))
         for n, value in enumerate(after):
             if n >= len(before):
                 found.append([[*path, n], value])
-            elif before[n] is not value:
+            else:
                 _effects([*path, n], before[n], value, found)
-    # To Python, 1 == 1.0 == True; in a document these are three values.
-    elif type(before) is not type(after) or before != after:
+    else:
         found.append([path, after])
 
 
 def replay(document: Any, changes: Sequence[Sequence[Any]]) -> Any:
     """The document after the effects of one commit; the inverse of `effects`."""
-    document = copy.deepcopy(document)
+    document = copied(document)
     for path, *value in changes:
         if not path:
-            document = copy.deepcopy(value[0])
+            document = copied(value[0])
             continue
         *parents, key = path
         parent = document
@@ -56,7 +58,7 @@ def replay(document: Any, changes: Sequence[Sequence[Any]]) -> Any:
         if not value:
             del parent[key]
         elif isinstance(parent, list) and key == len(parent):
-            parent.append(copy.deepcopy(value[0]))
+            parent.append(copied(value[0]))
         else:
-            parent[key] = copy.deepcopy(value[0])
+            parent[key] = copied(value[0])
     return document
