@@ -128,6 +128,15 @@ _JSON = json.JSONDecoder(
 )
 
 
+def settled(doc: Mapping[str, Any]) -> dict[str, Any]:
+    """A document made in memory, as it would be read back.  Raises `FormatError`."""
+    try:
+        settled: dict[str, Any] = fields.settle(dict(doc), fields.TAPFILE)
+    except FaultError as fault:
+        raise _error("document", fault) from fault
+    return settled
+
+
 def render(doc: Mapping[str, Any], *, fmt: Format = "yaml") -> bytes:
     """The document as bytes, the same for the same document; `parse` gives it back.
 

@@ -37,12 +37,13 @@ from tapstore.keys import check_name, encode_name, mask_url
 from tapstore.locks.guard import Guard
 from tapstore.locks.tapfile_lock import TapfileLock
 from tapstore.sessions import config as configs
-from tapstore.sessions import edits, heartbeats, history, inbox, operations
+from tapstore.sessions import edits, format, heartbeats, history, inbox, operations, schema
 from tapstore.sessions import tapfile as model
 from tapstore.sessions.artifactfiles import ArtifactFiles
 from tapstore.sessions.claim import Claim
 from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
 from tapstore.sessions.history import LogEntry
+from tapstore.sessions.schema import UserSchema
 from tapstore.sessions.sessionlog import SessionLogFile
 from tapstore.sessions.state import SessionState, first_revision
 from tapstore.sessions.tapfile import COMPLETED, Participant, Tapfile
@@ -351,15 +352,18 @@ class Session:
     ) -> tuple[edits.Change, ...]:
         """Change fields of the document: `change` gets a copy and alters it in place.
 
-        Returns what changed.  The same rules hold as for any other change.  If another commit
-        changed the same field meanwhile, `change` is called again with the newest document, for
-        up to `timeout` seconds; then `ConflictError` says which field.
+        Returns what changed.  The same rules hold as for any other change; `FormatError` says
+        what is no Tapfile.  If another commit changed the same field meanwhile, `change` is called
+        again with the newest document, for up to `timeout` seconds; then `ConflictError` says
+        which field.
         """
         deadline = self.clock.monotonic() + timeout
         while True:
             snapshot = self.state.refresh()
             document = msgspec.json.decode(msgspec.json.encode(snapshot.document))
             change(document)
+            document = format.settled(document)
+            schema.check(document)
             changes = edits.diff(snapshot.document, document)
             if not changes:
                 return changes
@@ -551,9 +555,7 @@ def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
 def _user_check(store: Store, config: SessionConfig) -> Callable[[dict[str, Any]], None] | None:
     if not config.has_schema:
         return None
-    from tapstore.sessions import schema
-
-    return schema.UserSchema(store.get(configs.SCHEMA_KEY).data).check
+    return UserSchema(store.get(configs.SCHEMA_KEY).data).check
 
 
 def create(
@@ -592,8 +594,6 @@ def create(
         raise UnsupportedOperationError(
             f"{store.url} has no exclusive creation, which every session needs"
         )
-    from tapstore.sessions import schema as schemas
-
     if foreign is None:
         foreign = store.capabilities.files
     elif foreign and not store.capabilities.files:
@@ -632,7 +632,7 @@ def create(
     if phase:
         tapfile = tapfile.with_phase(phase)
     if schema is not None:
-        schemas.UserSchema(schema).check(model.to_doc(tapfile))
+        UserSchema(schema).check(model.to_doc(tapfile))
         store.put(configs.SCHEMA_KEY, schema, OVERWRITE)
     first_revision(store, config, tapfile, by=by, at=now)
     config_bytes = configs.create(store, config)

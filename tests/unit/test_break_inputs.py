@@ -39,3 +39,46 @@ def test_an_artifact_made_by_hand_can_not_leave_the_session(session, path):
             claim.complete(publish=[Artifact(name="x", path=path)])
         claim.complete()
     assert session.tapfile.artifacts == ()
+
+
+class Anything:
+    pass
+
+
+def nest(document):
+    document["x"] = inner = []
+    for _ in range(5000):
+        inner.append([])
+        inner = inner[0]
+
+
+NO_TAPFILES = {
+    "a key that is no text": lambda d: d.update({1: 2}),
+    "a value that is no data": lambda d: d.update(x=Anything()),
+    "a lone surrogate in a key": lambda d: d.update({"\ud800": 1}),
+    "participants that are text": lambda d: d.update(participants="abc"),
+    "a participant that is text": lambda d: d.update(participants=["a"]),
+    "a participant without a role": lambda d: d["participants"].append({"status": "pending"}),
+    "an artifact without anything": lambda d: d.update(artifacts=[{}]),
+    "an artifact that is text": lambda d: d.update(artifacts=["x"]),
+    "metadata that are a list": lambda d: d["artifacts"].append(
+        {"name": "x", "path": "x", "metadata": [1]}
+    ),
+    "consumers that are text": lambda d: d["artifacts"].append(
+        {"name": "x", "path": "x", "consumer": "reviewer"}
+    ),
+    "phases that are text": lambda d: d.update(phases="start"),
+    "a status that there is not": lambda d: d["participants"][0].update(status=7),
+    "a time that is none": lambda d: d["participants"][0].update(heartbeat=5),
+    "no phase": lambda d: d.pop("current_phase"),
+    "nothing": lambda d: d.clear(),
+    "itself": lambda d: d.update(x=d),
+    "too deep": nest,
+}
+
+
+@pytest.mark.parametrize("change", NO_TAPFILES.values(), ids=NO_TAPFILES)
+def test_an_edit_that_makes_no_tapfile_is_refused_before_it_is_compared(session, change):
+    with pytest.raises(tapstore.FormatError):
+        session.edit(change)
+    assert session.state.peek().rev == 1
