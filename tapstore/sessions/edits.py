@@ -324,8 +324,13 @@ def _change_participant(
             raise _conflict(status, base, head.status)
         head = _move(head, str(status.new), agent, claim_id=claim_id, at=at, rev=rev)
     elif agent is not None:
-        if head.status == WORKING or agent.old != head.agent_id:
+        if (agent.old or "") != head.agent_id:
             raise _conflict(agent, base, head.agent_id)
+        if head.status == WORKING:
+            raise NotAllowedError(
+                f"{label} is held by {head.agent_id or 'somebody'}; an edit can't give it to "
+                f"another agent: `tapstore reset {label}` takes it back"
+            )
         head = replace(head, agent_id=agent.new or "")
     # Null and absent say the same in an entry: nothing.  `diff` gives both as None.
     entry = {"reason": head.reason or None, **head.extra}

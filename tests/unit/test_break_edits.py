@@ -193,3 +193,17 @@ def test_a_clock_that_was_ahead_and_is_set_right_is_believed(session):
     for time in ("2099-01-01T00:00:00Z", "2024-01-01T00:00:00Z", "2024-01-01T00:00:09Z"):
         edit(session, lambda d, time=time: d["participants"][0].update(heartbeat=time))
         assert session.tapfile.slots("coder")[0].heartbeat == time
+
+
+def test_an_edit_that_never_can_succeed_is_not_tried_again_and_again(session):
+    calls = []
+
+    def thief(document):
+        calls.append(1)
+        document["participants"][0].update(agent_id="thief")
+
+    with session.claim("coder", agent="a") as claim:
+        with pytest.raises(tapstore.NotAllowedError, match="held by a"):
+            session.edit(thief, timeout=1)
+        claim.complete()
+    assert len(calls) == 1

@@ -110,7 +110,7 @@ def test_an_edit_can_not_end_a_claim_of_tapstore():
 
 
 def test_an_edit_can_not_take_over_a_working_role():
-    with pytest.raises(ConflictError):
+    with pytest.raises(NotAllowedError, match=r"held by a1.*tapstore reset coder"):
         merge(lambda d: coder(d).update(agent_id="thief"), WORKING)
 
 
