@@ -69,7 +69,7 @@ def _tapfile(session: Session) -> Iterator[str]:
     document = format.parse(data)
     schema.check(document)
     if session.config.has_schema:
-        user = schema.UserSchema(session.store.get(config.SCHEMA_KEY).data)
+        user = schema.UserSchema(session.store.get(session.config.schema_key).data)
         user.check(document)
     yield from ()
 

@@ -19,7 +19,6 @@ from tapstore.types import CREATE
 SESSION_KEY = ".tap/session"
 TAPFILE_KEY = ".tap/Tapfile"
 SESSION_LOG_KEY = ".tap/session.log"
-SCHEMA_KEY = ".tap/schema.json"
 TAPFILE_LOCK_KEY = ".tap/locks/tapfile.lock"
 LOCKS_PREFIX = ".tap/locks"
 HEARTBEATS_PREFIX = ".tap/heartbeats"
@@ -65,12 +64,19 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Remove a `tapfile.lock` of another program after so long; 0: a person decides."""
 
     has_schema: bool = False
-    """`.tap/schema.json` is checked in each commit."""
+    """The JSON Schema at `schema_key` is checked in each commit."""
 
     @property
     def prefix(self) -> str:
         """Where the log and the revisions lie."""
         return f".tap/{self.incarnation}"
+
+    @property
+    def schema_key(self) -> str:
+        """Where the session's own schema lies, if it has one."""
+        # Not beside `.tap/session`: whoever tries to make a session that is there already must
+        # not change its rules.
+        return f"{self.prefix}/schema.json"
 
 
 def new_id() -> str:

@@ -555,7 +555,7 @@ def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
 def _user_check(store: Store, config: SessionConfig) -> Callable[[dict[str, Any]], None] | None:
     if not config.has_schema:
         return None
-    return UserSchema(store.get(configs.SCHEMA_KEY).data).check
+    return UserSchema(store.get(config.schema_key).data).check
 
 
 def create(
@@ -633,7 +633,7 @@ def create(
         tapfile = tapfile.with_phase(phase)
     if schema is not None:
         UserSchema(schema).check(model.to_doc(tapfile))
-        store.put(configs.SCHEMA_KEY, schema, OVERWRITE)
+        store.put(config.schema_key, schema, OVERWRITE)
     first_revision(store, config, tapfile, by=by, at=now)
     config_bytes = configs.create(store, config)
     if isinstance(store, LocalStore):

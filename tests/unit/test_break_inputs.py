@@ -82,3 +82,13 @@ def test_an_edit_that_makes_no_tapfile_is_refused_before_it_is_compared(session,
     with pytest.raises(tapstore.FormatError):
         session.edit(change)
     assert session.state.peek().rev == 1
+
+
+def test_a_second_creation_does_not_change_the_rules_of_the_session(tmp_path):
+    url = str(tmp_path / "t")
+    limit, other = (b'{"properties": {"budget": {"maximum": %d}}}' % n for n in (10, 1000))
+    tapstore.create(url, roles=["coder"], schema=limit).close()
+    with pytest.raises(tapstore.AlreadyExistsError):
+        tapstore.create(url, roles=["coder"], schema=other)
+    with tapstore.open(url) as session, pytest.raises(tapstore.FormatError, match="budget"):
+        session.edit(lambda d: d.update(budget=11))
