@@ -13,7 +13,13 @@ from typing import Any, Literal
 import msgspec
 
 from tapstore.abc import Store
-from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError, SessionNotFoundError
+from tapstore.errors import (
+    AlreadyExistsError,
+    FormatError,
+    NotAllowedError,
+    NotFoundError,
+    SessionNotFoundError,
+)
 from tapstore.types import CREATE
 
 SESSION_KEY = ".tap/session"
@@ -24,6 +30,8 @@ LOCKS_PREFIX = ".tap/locks"
 HEARTBEATS_PREFIX = ".tap/heartbeats"
 SIGNALS_PREFIX = ".tap/signals"
 CONFLICTS_PREFIX = ".tap/conflicts"
+
+MAX_TTL_SECONDS = 7 * 86400
 
 FORMAT = 1
 """Version of the layout below `.tap/`; docs/spec/layout.md."""
@@ -112,6 +120,24 @@ def parse(store: Store, data: bytes) -> SessionConfig:
     if not config.incarnation.isalnum():
         raise FormatError(f"{store.url}: {SESSION_KEY}: incarnation is not letters and digits")
     return config
+
+
+def check(config: SessionConfig) -> None:
+    """Raise `NotAllowedError` for values that no session can work with."""
+    try:
+        msgspec.convert(msgspec.to_builtins(config), SessionConfig)
+    except msgspec.ValidationError as exc:
+        raise NotAllowedError(f"options of the session: {exc}") from exc
+    if not 0 < config.claim_ttl_seconds <= MAX_TTL_SECONDS:
+        raise NotAllowedError(
+            "the ttl of claims must be more than 0 s and at most a week, not "
+            f"{config.claim_ttl_seconds:g} s"
+        )
+    if config.keep_revisions < 1 or config.max_attempts < 0:
+        raise NotAllowedError(
+            f"keep_revisions must be at least 1, not {config.keep_revisions}, and max_attempts at "
+            f"least 0, not {config.max_attempts}"
+        )
 
 
 def create(store: Store, config: SessionConfig) -> bytes:

@@ -172,7 +172,7 @@ class Session:
         reason: str,
     ) -> operations.Claim:
         ttl = self.config.claim_ttl_seconds if ttl is None else ttl
-        if not 0 < ttl <= 7 * 86400:
+        if not 0 < ttl <= configs.MAX_TTL_SECONDS:
             raise NotAllowedError(f"ttl must be more than 0 s and at most a week, not {ttl:g} s")
         return operations.Claim(
             id=new_id(),
@@ -587,7 +587,8 @@ def create(
     themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
     that every revision must also meet.  `fields`: further fields of the Tapfile.
 
-    Raises `AlreadyExistsError` if there is a session.
+    Raises `AlreadyExistsError` if there is a session, `NotAllowedError` for options that no
+    session can work with.
     """
     store = registry.open_store(url, storage_options=storage_options, clock=clock)
     if not store.capabilities.create:
@@ -615,6 +616,7 @@ def create(
         notify_consumers=notify_consumers,
         has_schema=schema is not None,
     )
+    configs.check(config)
     registry.open_locks(locks, store, configs.LOCKS_PREFIX, clock=clock).close()
     names = (
         [name for name, count in roles.items() for _ in range(count)]

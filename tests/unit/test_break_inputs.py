@@ -92,3 +92,23 @@ def test_a_second_creation_does_not_change_the_rules_of_the_session(tmp_path):
         tapstore.create(url, roles=["coder"], schema=other)
     with tapstore.open(url) as session, pytest.raises(tapstore.FormatError, match="budget"):
         session.edit(lambda d: d.update(budget=11))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"claim_ttl": "5"},
+        {"claim_ttl": float("nan")},
+        {"claim_ttl": 0},
+        {"claim_ttl": 8 * 86400},
+        {"tapfile_format": "toml"},
+        {"keep_revisions": 0},
+        {"keep_revisions": "5"},
+        {"max_attempts": -1},
+    ],
+    ids=str,
+)
+def test_options_that_nobody_could_work_with_make_no_session(tmp_path, options):
+    with pytest.raises(tapstore.NotAllowedError):
+        tapstore.create(str(tmp_path / "t"), roles=["coder"], **options)
+    assert not (tmp_path / "t" / ".tap" / "session").exists()
