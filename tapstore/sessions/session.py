@@ -233,7 +233,7 @@ class Session:
             registered=tapfile.artifacts,
             type=type,
             producer=producer or ("" if claim is None else claim.agent),
-            consumers=consumers,
+            consumers=_names(consumers, "consumers"),
             media_type=media_type,
             metadata=metadata,
             on_progress=on_progress,
@@ -270,7 +270,7 @@ class Session:
                 checksum=checksum,
                 type=type,
                 producer=producer or ("" if claim is None else claim.agent),
-                consumers=consumers,
+                consumers=_names(consumers, "consumers"),
                 media_type=media_type,
                 metadata=metadata,
             )
@@ -621,12 +621,16 @@ def create(
     names = (
         [name for name, count in roles.items() for _ in range(count)]
         if isinstance(roles, Mapping)
-        else list(roles)
+        else _names(roles, "roles")
     )
+    if taken := model.TAPFILE_FIELDS & (fields or {}).keys():
+        raise NotAllowedError(
+            f"fields: {', '.join(sorted(taken))} of a Tapfile cannot be given as a further field"
+        )
     tapfile = Tapfile(
         session_id=config.session_id,
         participants=tuple(Participant(role=model.check_role(name)) for name in names),
-        phases=tuple(check_name(p, "phase") for p in phases),
+        phases=tuple(check_name(p, "phase") for p in _names(phases, "phases")),
         extra=dict(fields or {}),
     )
     if not phase and tapfile.phases:
@@ -643,6 +647,12 @@ def create(
     session = Session(store, config, config_bytes, clock=clock)
     session.state.publish()
     return session
+
+
+def _names(given: Iterable[str], what: str) -> list[str]:
+    if isinstance(given, str):
+        raise TypeError(f"{what} is a list of names: [{given!r}], not {given!r}")
+    return list(given)
 
 
 def _default_id(url: str) -> str:

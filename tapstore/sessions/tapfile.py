@@ -153,7 +153,7 @@ _PARTICIPANT_FIELDS = frozenset(
     ("role", "agent_id", "status", "last_activity", "heartbeat", "attempt", "round", "reason",
      "claim")
 )  # fmt: skip
-_TAPFILE_FIELDS = frozenset(
+TAPFILE_FIELDS = frozenset(
     ("version", "session_id", "participants", "current_phase", "phases", "artifacts", "tapstore")
 )
 
@@ -184,7 +184,7 @@ def from_doc(doc: Mapping[str, Any]) -> Tapfile:
             phases=tuple(doc.get("phases") or ()),
             artifacts=tuple(artifact_model.from_doc(a) for a in doc.get("artifacts") or ()),
             stamp=None if stamp is None else msgspec.convert(stamp, Stamp),
-            extra={key: value for key, value in doc.items() if key not in _TAPFILE_FIELDS},
+            extra={key: value for key, value in doc.items() if key not in TAPFILE_FIELDS},
         )
     except (msgspec.ValidationError, KeyError, TypeError) as exc:
         raise FormatError(f"Tapfile: {exc}") from exc

@@ -112,3 +112,21 @@ def test_options_that_nobody_could_work_with_make_no_session(tmp_path, options):
     with pytest.raises(tapstore.NotAllowedError):
         tapstore.create(str(tmp_path / "t"), roles=["coder"], **options)
     assert not (tmp_path / "t" / ".tap" / "session").exists()
+
+
+@pytest.mark.parametrize("field", ["participants", "session_id", "tapstore", "phases"])
+def test_a_further_field_can_not_replace_one_of_the_tapfile(tmp_path, field):
+    with pytest.raises(tapstore.NotAllowedError, match=field):
+        tapstore.create(str(tmp_path / "t"), roles=["coder"], fields={field: []})
+
+
+@pytest.mark.parametrize("options", [{"roles": "coder"}, {"phases": "done"}], ids=str)
+def test_a_single_text_is_not_taken_for_a_list_of_letters(tmp_path, options):
+    with pytest.raises(TypeError, match="a list of names"):
+        tapstore.create(str(tmp_path / "t"), **options)
+
+
+@pytest.mark.parametrize("source", [b"1", "https://example.org/x"], ids=["bytes", "uri"])
+def test_a_single_consumer_is_not_taken_for_a_list_of_letters(session, source):
+    with pytest.raises(TypeError, match="a list of names"):
+        session.publish("x", source, consumers="reviewer")
