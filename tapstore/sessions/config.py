@@ -8,6 +8,7 @@ never holds credentials.
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from tapstore.errors import (
     NotAllowedError,
     NotFoundError,
     SessionNotFoundError,
+    StoreError,
 )
 from tapstore.types import CREATE
 
@@ -143,17 +145,34 @@ def check(config: SessionConfig) -> None:
 def create(store: Store, config: SessionConfig) -> bytes:
     """Make the session exist; everything that it names must be there already.
 
-    Returns the bytes written.  Raises `AlreadyExistsError` if there is a session.
+    Returns the bytes written.  Raises `AlreadyExistsError` if there is a session; then nothing of
+    this one is left.
     """
     data = msgspec.json.format(msgspec.json.encode(config), indent=2)
     try:
         store.put(SESSION_KEY, data, CREATE)
     except AlreadyExistsError as exc:
         if store.get(SESSION_KEY).data != data:  # else: our own write whose reply was lost
-            raise AlreadyExistsError(
-                f"there is a session at {store.url} already; open it, or choose another URL"
-            ) from exc
+            with suppress(StoreError):  # else `gc` finds them
+                for info in list(store.list(f"{config.prefix}/")):
+                    store.delete(info.key)
+            raise _taken(store) from exc
     return data
+
+
+def refuse_second(store: Store) -> None:
+    """Raise `AlreadyExistsError` if there is a session, before anything is written for another."""
+    try:
+        raw(store)
+    except SessionNotFoundError:
+        return
+    raise _taken(store)
+
+
+def _taken(store: Store) -> AlreadyExistsError:
+    return AlreadyExistsError(
+        f"there is a session at {store.url} already; open it, or choose another URL"
+    )
 
 
 def as_dict(config: SessionConfig) -> dict[str, Any]:

@@ -595,6 +595,7 @@ def create(
         raise UnsupportedOperationError(
             f"{store.url} has no exclusive creation, which every session needs"
         )
+    configs.refuse_second(store)
     if foreign is None:
         foreign = store.capabilities.files
     elif foreign and not store.capabilities.files:

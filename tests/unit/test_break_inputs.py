@@ -4,6 +4,7 @@ import pytest
 
 import tapstore
 from tapstore.artifacts.model import Artifact
+from tapstore.sessions import config
 
 
 @pytest.fixture
@@ -130,3 +131,16 @@ def test_a_single_text_is_not_taken_for_a_list_of_letters(tmp_path, options):
 def test_a_single_consumer_is_not_taken_for_a_list_of_letters(session, source):
     with pytest.raises(TypeError, match="a list of names"):
         session.publish("x", source, consumers="reviewer")
+
+
+@pytest.mark.parametrize("both_look_first", [False, True])
+def test_a_creation_that_comes_second_leaves_nothing(session, monkeypatch, both_look_first):
+    def files():
+        return [info.key for info in session.store.list(".tap/")]
+
+    before = files()
+    if both_look_first:
+        monkeypatch.setattr(config, "refuse_second", lambda _: None)
+    with pytest.raises(tapstore.AlreadyExistsError, match="there is a session"):
+        tapstore.create(session.store.root, roles=["x"], schema=b"{}")
+    assert files() == before
