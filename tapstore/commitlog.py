@@ -214,12 +214,6 @@ class CommitLog:
         call with the same `write_id` and bytes may then be repeated, and tells.
         """
         n = 1 if parent is None else parent.n + 1
-        content_key = self._content_key(n, write_id)
-        try:
-            self._store.put(content_key, content, CREATE)
-        except AlreadyExistsError:
-            # Only a repeat of this very call has this name; the record below tells its outcome.
-            pass
         record = Record(
             n=n,
             write_id=write_id,
@@ -229,25 +223,24 @@ class CommitLog:
             entry=entry,
         )
         data = _encode(record)
-        head = Head(record, sha256(data))
+        content_key = self._content_key(n, write_id)
+        repeated = False
+        try:
+            self._store.put(content_key, content, CREATE)
+        except AlreadyExistsError:
+            # Only a repeat of this very call has this name; the record below tells its outcome.
+            repeated = True
         try:
             self._store.put(self._record_key(n), data, CREATE)
-        except AlreadyExistsError as exc:
-            found = self.at(n)
-            if found is not None and found.record.write_id == write_id:
-                return found
-            self._discard(content_key)
-            raise ConflictError(
-                f"{self._store.url}: revision {n} was committed by somebody else"
-            ) from exc
-        except (OutcomeUnknownError, StoreError) as exc:
-            found = self.at(n)
-            if found is None and isinstance(exc, StoreError):
+        except (AlreadyExistsError, OutcomeUnknownError, StoreError) as exc:
+            found = self._look(n, exc)
+            if found is None and isinstance(exc, StoreError) and not repeated:
                 self._discard(content_key)
                 raise
             if found is None:
-                # The content must stay: the record may still arrive.
-                raise
+                # The content must stay: the record of this attempt, or of the one before, may
+                # still arrive; or it is there, and only this host does not see it yet (NFS).
+                raise self._unknown(n, exc) from exc
             if found.record.write_id != write_id:
                 self._discard(content_key)
                 raise ConflictError(
@@ -259,7 +252,19 @@ class CommitLog:
                     f"making it durable ({exc}); it may not survive a power loss"
                 ) from exc
             return found
-        return head
+        return Head(record, sha256(data))
+
+    def _look(self, n: int, cause: Exception) -> Head | None:
+        try:
+            return self.at(n)
+        except StoreError:
+            raise self._unknown(n, cause) from cause
+
+    def _unknown(self, n: int, cause: Exception) -> OutcomeUnknownError:
+        return OutcomeUnknownError(
+            f"{self._store.url}: cannot tell whether revision {n} was committed ({cause}); "
+            f"{self._record_key(n)} will tell by its write_id, or repeat the call"
+        )
 
     def _discard(self, content_key: str) -> None:
         # Nothing refers to it; if it can't be removed now, `strays` finds it later.

@@ -15,7 +15,6 @@ import random
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +44,9 @@ from tapstore.sessions.turns import Turns
 from tapstore.sessions.view import View, ViewWarning
 
 MAX_BACKOFF_SECONDS = 0.05
+
+ATTEMPTS = 4
+"""How often a commit is sent of which the place does not say what became of it."""
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 
@@ -286,13 +288,20 @@ class SessionState:
         return self._snapshot
 
     def _commit(self, parent: Head, write_id: str, content: bytes, entry: dict[str, Any]) -> Head:
-        try:
-            for _ in range(3):
-                with suppress(OutcomeUnknownError):
-                    return self.log.commit(parent, write_id, content, entry)
-            return self.log.commit(parent, write_id, content, entry)
-        except ConflictError as exc:
-            raise _RacedError from exc
+        unknown: OutcomeUnknownError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                return self.log.commit(parent, write_id, content, entry)
+            except ConflictError as exc:
+                raise _RacedError from exc
+            except OutcomeUnknownError as exc:
+                unknown = exc
+            except StoreError:
+                # Says of this attempt that it failed, and nothing of one before it.
+                if unknown is None:
+                    raise
+        assert unknown is not None
+        raise unknown
 
     # Heartbeats of this process' claims
 

@@ -1,0 +1,88 @@
+"""Commits that fail in the middle: what was refused is not there, and what is there is acknowledged
+or called unknown."""
+
+import errno
+
+import pytest
+
+import tapstore
+from tapstore.commitlog import CommitLog
+from tapstore.errors import NotFoundError, OutcomeUnknownError, StoreError
+from tapstore.stores.memory import MemoryStore
+from tapstore.testing.faults import Fault, FaultyStore, lost, refuse
+
+RECORD, CONTENT = "x/log/*", "x/revisions/*"
+
+
+def unseen(key):
+    raise NotFoundError(f"an NFS client remembers that {key} was not there")
+
+
+def second_commit(*faults):
+    """A log with one commit, on a store that fails, and how to commit the second."""
+    store = MemoryStore()
+    parent = CommitLog(store, "x").commit(None, "w1", b"1", {})
+    log = CommitLog(FaultyStore(store, *faults), "x")
+    return CommitLog(store, "x"), lambda: log.commit(parent, "w2", b"2", {})
+
+
+def test_a_lost_reply_and_a_place_that_can_not_be_read_then_are_unknown():
+    log, commit = second_commit(
+        Fault("put", RECORD, after=lost), Fault("get", RECORD, before=refuse(errno.EIO))
+    )
+    with pytest.raises(OutcomeUnknownError):
+        commit()
+    assert log.read()[1] == b"2"
+    assert commit().n == 2
+
+
+def test_a_record_that_is_there_but_not_seen_yet_is_unknown_and_keeps_its_content():
+    log, commit = second_commit(
+        Fault("put", RECORD, after=lost), Fault("get", RECORD, times=2, before=unseen)
+    )
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknownError):
+            commit()
+    assert commit().n == 2
+    assert log.read()[1] == b"2"
+
+
+def test_a_refusal_after_an_unknown_outcome_is_no_refusal():
+    log, commit = second_commit(
+        Fault("put", RECORD, before=lost), Fault("put", RECORD, nth=2, before=refuse(errno.ENOSPC))
+    )
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknownError):
+            commit()
+    # The record of the first attempt arrives late: its content must be there.
+    assert commit().n == 2
+    assert log.read()[1] == b"2"
+
+
+def test_what_can_not_be_written_into_a_record_leaves_no_content():
+    store = MemoryStore()
+    with pytest.raises(UnicodeEncodeError):
+        CommitLog(store, "x").commit(None, "w1", b"1", {"reason": "\ud800"})
+    assert list(store.list()) == []
+
+
+def test_a_commit_is_unknown_if_the_disk_is_full_when_it_is_sent_again(tmp_path):
+    with tapstore.create(str(tmp_path), roles=["coder"]) as session:
+        inner = session.store
+        session.state.log._store = FaultyStore(
+            inner,
+            Fault("put", "*/log/*", before=lost),
+            Fault("put", "*/revisions/*", nth=2, times=9, before=refuse(errno.ENOSPC)),
+        )
+        with pytest.raises(OutcomeUnknownError):
+            session.set_phase("next")
+
+
+def test_a_refusal_at_the_first_attempt_is_one(tmp_path):
+    with tapstore.create(str(tmp_path), roles=["coder"]) as session:
+        session.state.log._store = FaultyStore(
+            session.store, Fault("put", "*/log/*", before=refuse(errno.ENOSPC))
+        )
+        with pytest.raises(StoreError):
+            session.set_phase("next")
+        assert session.state.peek().rev == 1
