@@ -222,7 +222,7 @@ class SessionState:
             while not self._view.foreign and (newest := self._read()).rev > snapshot.rev:
                 snapshot = newest
                 self._view.publish(snapshot, self.log)
-        except OSError as exc:
+        except (OSError, FormatError, OutcomeUnknownError) as exc:
             # Committed is committed; the next one who can publishes.
             warnings.warn(
                 f"{self.store.url}: revision {snapshot.rev} is committed, but the Tapfile could "
@@ -283,7 +283,13 @@ class SessionState:
         content = format.render(document, fmt="json")
         head = self._commit(before.head, write_id, content, entry)
         # The files of a deleted session could have been made anew by this very write.
-        self.check_alive()
+        try:
+            self.check_alive()
+        except StoreError as exc:
+            raise OutcomeUnknownError(
+                f"{self.store.url}: revision {rev} is in the log, but whether the session was "
+                f"deleted meanwhile cannot be told ({exc}); open it again to find out"
+            ) from exc
         self._snapshot = Snapshot(head, state, document, content, at)
         return self._snapshot
 

@@ -8,6 +8,7 @@ import pytest
 import tapstore
 from tapstore.commitlog import CommitLog
 from tapstore.errors import NotFoundError, OutcomeUnknownError, StoreError
+from tapstore.sessions.view import ViewWarning
 from tapstore.stores.memory import MemoryStore
 from tapstore.testing.faults import Fault, FaultyStore, lost, refuse
 
@@ -86,3 +87,36 @@ def test_a_refusal_at_the_first_attempt_is_one(tmp_path):
         with pytest.raises(StoreError):
             session.set_phase("next")
         assert session.state.peek().rev == 1
+
+
+def test_a_place_that_fails_right_after_the_commit_is_no_refusal(tmp_path):
+    with tapstore.create(str(tmp_path), roles=["coder"]) as session:
+        inner, session.state.store = (
+            session.store,
+            FaultyStore(session.store, Fault("get", ".tap/session", before=refuse(errno.EIO))),
+        )
+        with pytest.raises(OutcomeUnknownError, match="revision 2 is in the log"):
+            session.set_phase("next")
+        session.state.store = inner
+        assert session.phase == "next"
+
+
+def test_a_view_of_which_nobody_knows_whether_it_was_written_is_no_failed_commit(tmp_path):
+    with tapstore.create(str(tmp_path), roles=["coder"]) as session:
+        view = session.state._view
+        view._store = FaultyStore(view._store, Fault("put", ".tap/Tapfile", before=lost))
+        with pytest.warns(ViewWarning, match="revision 2 is committed"):
+            session.set_phase("next")
+        assert session.phase == "next"
+
+
+def test_a_damaged_old_record_does_not_fail_the_commit_whose_line_is_logged(tmp_path):
+    with tapstore.create(str(tmp_path), roles=["coder"]) as session:
+        session.set_phase("a")
+        session.set_phase("b")
+        (tmp_path / ".tap" / "session.log").unlink()
+        record = next((tmp_path / ".tap").glob("*/log/*/000000000002"))
+        record.write_bytes(b"{")
+        with pytest.warns(ViewWarning, match="damaged"):
+            session.set_phase("next")
+        assert session.state.peek().tapfile.current_phase == "next"
