@@ -212,6 +212,7 @@ class CommitLog:
         Raises `ConflictError` if somebody else committed that number: nothing of ours is left.
         Raises `OutcomeUnknownError` if the place never said and looking could not tell; the same
         call with the same `write_id` and bytes may then be repeated, and tells.
+        Raises `FormatError` if `entry` holds what JSON has no form for.
         """
         n = 1 if parent is None else parent.n + 1
         record = Record(
@@ -222,7 +223,10 @@ class CommitLog:
             parent="" if parent is None else parent.digest,
             entry=entry,
         )
-        data = _encode(record)
+        try:
+            data = _encode(record)
+        except (TypeError, ValueError) as exc:
+            raise FormatError(f"this cannot be logged: {exc}") from exc
         content_key = self._content_key(n, write_id)
         repeated = False
         try:

@@ -70,7 +70,7 @@ def make_entry(
     operations: Sequence[Operation],
     at: float,
 ) -> dict[str, Any]:
-    """The entry of a commit, as plain data."""
+    """The entry of a commit, as plain data.  Raises `FormatError` if it could not be read back."""
     entry: dict[str, Any] = {"at": format_time_ms(at)}
     if operations:
         first = operations[0]
@@ -85,6 +85,11 @@ def make_entry(
     if before is not None and before.current_phase != after.current_phase:
         entry["phase"] = (before.current_phase, after.current_phase)
     entry["effects"] = changes
+    try:
+        # What is not what it should be (a number for a reason) would damage the log for good.
+        msgspec.convert(entry, Entry)
+    except msgspec.ValidationError as exc:
+        raise FormatError(f"this cannot be logged: {exc}") from exc
     return entry
 
 

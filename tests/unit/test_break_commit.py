@@ -7,7 +7,7 @@ import pytest
 
 import tapstore
 from tapstore.commitlog import CommitLog
-from tapstore.errors import NotFoundError, OutcomeUnknownError, StoreError
+from tapstore.errors import FormatError, NotFoundError, OutcomeUnknownError, StoreError
 from tapstore.sessions.view import ViewWarning
 from tapstore.stores.memory import MemoryStore
 from tapstore.testing.faults import Fault, FaultyStore, lost, refuse
@@ -62,7 +62,7 @@ def test_a_refusal_after_an_unknown_outcome_is_no_refusal():
 
 def test_what_can_not_be_written_into_a_record_leaves_no_content():
     store = MemoryStore()
-    with pytest.raises(UnicodeEncodeError):
+    with pytest.raises(FormatError, match="surrogates"):
         CommitLog(store, "x").commit(None, "w1", b"1", {"reason": "\ud800"})
     assert list(store.list()) == []
 

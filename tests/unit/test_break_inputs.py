@@ -4,7 +4,7 @@ import pytest
 
 import tapstore
 from tapstore.artifacts.model import Artifact
-from tapstore.sessions import config
+from tapstore.sessions import config, history
 
 
 @pytest.fixture
@@ -144,3 +144,12 @@ def test_a_creation_that_comes_second_leaves_nothing(session, monkeypatch, both_
     with pytest.raises(tapstore.AlreadyExistsError, match="there is a session"):
         tapstore.create(session.store.root, roles=["x"], schema=b"{}")
     assert files() == before
+
+
+@pytest.mark.parametrize("reason", [5, None, b"x", ["x"], "\ud800"], ids=ascii)
+def test_a_reason_that_is_no_text_does_not_damage_the_log(session, reason):
+    with pytest.raises(tapstore.FormatError):
+        session.set_phase("next", reason=reason)
+    session.set_phase("later")
+    assert list(history.verify(session.state.log)) == []
+    assert list(session.state.log.strays(session.state.peek().head)) == []
