@@ -38,7 +38,7 @@ from tapstore.sessions import config as configs
 from tapstore.sessions import effects, format, history, operations, schema
 from tapstore.sessions import tapfile as model
 from tapstore.sessions.config import SessionConfig, new_id
-from tapstore.sessions.operations import Heartbeat, Operation
+from tapstore.sessions.operations import Heartbeat, Operation, Park
 from tapstore.sessions.tapfile import Stamp, Tapfile
 from tapstore.sessions.turns import Turns
 from tapstore.sessions.view import View, ViewWarning
@@ -247,6 +247,8 @@ class SessionState:
                 finding = self._view.find_edit(snapshot, self.log)
                 operation = finding.operation
             except (FormatError, NotAllowedError, InvalidKeyError, ConflictError) as exc:
+                if isinstance(imported, Park):
+                    raise  # the state as it is breaks a rule; noting that would break it again
                 # Refused by the rules, or by the schema of the session.
                 operation = self._view.park(imported.id, snapshot, str(exc))
         if finding.publish:

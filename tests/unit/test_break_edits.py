@@ -207,3 +207,13 @@ def test_an_edit_that_never_can_succeed_is_not_tried_again_and_again(session):
             session.edit(thief, timeout=1)
         claim.complete()
     assert len(calls) == 1
+
+
+@pytest.mark.timeout(20)
+def test_a_refusal_that_can_not_be_noted_is_raised_and_not_noted_for_ever(tmp_path):
+    schema = b'{"properties": {"tapstore": {"properties": {"rev": {"maximum": 2}}}}}'
+    with tapstore.create(str(tmp_path / "s"), roles=["coder"], schema=schema) as session:
+        session.set_phase("next")
+        edit(session, lambda d: d.update(session_id="other"))
+        with pytest.raises(tapstore.FormatError, match=r"tapstore\.rev"):
+            session.state.refresh()
