@@ -236,6 +236,8 @@ class SessionState:
 
         Also returns whether the file may be overwritten now.
         """
+        # Were the session made anew, its Tapfile would look to us like an edit that names nothing.
+        self.check_alive()
         finding = self._view.find_edit(snapshot, self.log)
         operation = finding.operation
         while operation is not None:

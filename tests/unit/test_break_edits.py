@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -217,3 +218,12 @@ def test_a_refusal_that_can_not_be_noted_is_raised_and_not_noted_for_ever(tmp_pa
         edit(session, lambda d: d.update(session_id="other"))
         with pytest.raises(tapstore.FormatError, match=r"tapstore\.rev"):
             session.state.refresh()
+
+
+def test_the_ghost_of_a_deleted_session_does_not_set_the_new_tapfile_aside(session):
+    shutil.rmtree(session.store.root)
+    with tapstore.create(session.store.root, roles=["coder"], phase="new") as new:
+        os.utime(tapfile(new), (1, 1))
+        with pytest.raises(tapstore.SessionNotFoundError):
+            session.set_phase("ghost")
+        assert parked(new) == []
