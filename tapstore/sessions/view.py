@@ -173,7 +173,7 @@ class View:
                 return Finding(publish=False)
             return Finding(self.park(identity, snapshot, str(exc), data))
         changes = edits.diff(base_document, document)
-        if not changes or self._is_imported(identity, base, snapshot, log):
+        if not changes or self._was_judged(identity, base, snapshot, log):
             return Finding()
         missing = any(
             c.path[0] in ("participants", "artifacts") and c.new is UNSET and not c.append
@@ -206,11 +206,13 @@ class View:
         assert base is not None
         return head.n, base
 
-    def _is_imported(self, identity: str, base: int, snapshot: Snapshot, log: CommitLog) -> bool:
-        # Its importer died between commit and publishing, or the program wrote the same again.
+    def _was_judged(self, identity: str, base: int, snapshot: Snapshot, log: CommitLog) -> bool:
+        # Who judged it died between commit and publishing, or the program wrote the same again.
+        # What was refused then may be allowed by now, but its program was told that it is not.
+        judged = {identity, _parked(identity)}
         for number in range(base + 1, snapshot.rev + 1):
             head = log.at(number)
-            if head is not None and identity in history.operation_ids(head):
+            if head is not None and not judged.isdisjoint(history.operation_ids(head)):
                 return True
         return False
 
@@ -220,7 +222,7 @@ class View:
         """Set the edited file aside with the reason; returns the operation that notes it."""
         if data is None:
             data = self._read() or b""
-        identity = identity.replace("edit-", "park-", 1)
+        identity = _parked(identity)
         key = f"{CONFLICTS_PREFIX}/{identity}.json"
         parked = {
             "at": format_time_ms(self._store.now()),
@@ -231,6 +233,10 @@ class View:
         with suppress(AlreadyExistsError):  # the one before us died here, or it was written again
             self._store.put(key, msgspec.json.format(msgspec.json.encode(parked)), CREATE)
         return Park(id=identity, by="edit of the Tapfile", reason=reason, key=key)
+
+
+def _parked(identity: str) -> str:
+    return identity.replace("edit-", "park-", 1)
 
 
 def _author(changes: tuple[edits.Change, ...]) -> str:

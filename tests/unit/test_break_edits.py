@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tapstore
-from tapstore.sessions import edits, effects, history
+from tapstore.sessions import edits, effects, format, history
 
 scalars = st.none() | st.booleans() | st.sampled_from([0, 1, 0.0, 1.0, "", "1"])
 documents = st.dictionaries(
@@ -227,3 +227,16 @@ def test_the_ghost_of_a_deleted_session_does_not_set_the_new_tapfile_aside(sessi
         with pytest.raises(tapstore.SessionNotFoundError):
             session.set_phase("ghost")
         assert parked(new) == []
+
+
+def test_an_edit_that_was_refused_is_not_applied_after_a_crash_before_publishing(session):
+    edit(session, lambda d: d["participants"][0].update(status="completed"))
+    refused = tapfile(session).read_bytes()
+    assert session.tapfile.slots("coder")[0].status == "pending"
+    assert len(parked(session)) == 1
+    # Had it crashed before publishing, this would have come between, by one without the lock.
+    session.edit(lambda d: d["participants"][0].update(agent_id="boss"))
+    tapfile(session).write_bytes(refused)
+    assert session.tapfile.slots("coder")[0].status == "pending"
+    assert [e.operations for e in session.log()] == [(), ("park",), ("edit",)]
+    assert format.certified(tapfile(session).read_bytes())
