@@ -21,6 +21,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -171,7 +172,8 @@ class TapfileLock:
             while True:
                 with ownfile.removing(own.fd) as alone:
                     if alone and own.is_at(self._path):
-                        os.unlink(self._path)
+                        with suppress(FileNotFoundError):  # with its folder
+                            os.unlink(self._path)
                     if alone or patience.over:
                         # Over: who is removing it is stopped in the middle.  It will go on, or
                         # die, and then the lock is stale for everybody.

@@ -17,7 +17,8 @@ from contextlib import contextmanager
 
 from tapstore.abc import Clock
 
-WAIT_SECONDS = 2.0
+WAIT_SECONDS = 0.5
+"""Many commits long; who has not had its turn by then waits for somebody that was stopped."""
 
 MAX_PAUSE_SECONDS = 0.004
 MIN_PAUSE_SECONDS = 0.0005

@@ -20,7 +20,7 @@ import tapstore
 from tapstore.sessions import format, history
 
 WORKER = Path(__file__).with_name("commit_worker.py")
-SECONDS = 8
+SECONDS = 10
 
 
 class Worker:

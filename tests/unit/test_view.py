@@ -199,6 +199,16 @@ def test_an_import_that_died_before_publishing_is_not_imported_twice(session):
     assert read(session)["notes"] == ["one", "plain"]
 
 
+def test_the_view_of_a_ghost_is_published_over_at_once(tmp_path):
+    with tapstore.create(str(tmp_path / "old"), roles=["coder"], phase="old") as old:
+        old.set_phase("ghost")
+        ghost = tapfile(old).read_bytes()
+    with tapstore.create(str(tmp_path / "new"), roles=["coder"], phase="new") as new:
+        tapfile(new).write_bytes(ghost)
+        assert new.phase == "new"
+        assert read(new)["current_phase"] == "new"
+
+
 def test_commits_go_on_while_a_dead_program_holds_the_lock(tmp_path):
     with tapstore.create(str(tmp_path), roles=["coder"], phase="start") as session:
         lock = tmp_path / ".tap" / "locks" / "tapfile.lock"
