@@ -160,7 +160,8 @@ class View:
         if format.certified(data) is not None:
             # Nobody has edited it: an older revision, or the ghost of a session that was deleted.
             return Finding()
-        rested = self._store.now() - got.info.modified >= REST_SECONDS
+        # From the future (copied with its times, or by a wrong clock) it would never have rested.
+        rested = abs(self._store.now() - got.info.modified) >= REST_SECONDS
         identity = "edit-" + hashlib.sha256(data).hexdigest()[:24]
         try:
             document = format.parse(data)

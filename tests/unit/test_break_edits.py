@@ -240,3 +240,11 @@ def test_an_edit_that_was_refused_is_not_applied_after_a_crash_before_publishing
     assert session.tapfile.slots("coder")[0].status == "pending"
     assert [e.operations for e in session.log()] == [(), ("park",), ("edit",)]
     assert format.certified(tapfile(session).read_bytes())
+
+
+def test_what_can_not_be_read_does_not_stay_because_it_is_from_the_future(session):
+    tapfile(session).write_text("no: [")
+    os.utime(tapfile(session), (4e9, 4e9))
+    session.set_phase("next")
+    assert len(parked(session)) == 1
+    assert read(session)["current_phase"] == "next"
