@@ -18,6 +18,7 @@ _TAIL_BYTES = 65536
 
 class _Line(msgspec.Struct):
     rev: int
+    write_id: str = ""
 
 
 class SessionLogFile:
@@ -37,7 +38,10 @@ class SessionLogFile:
             torn = False
             last = self._known[1]
             if size != self._known[0]:
-                last, torn = self._last(fd, size)
+                line, torn = self._last(fd, size)
+                last = line.rev
+                if last > head.n and _is_of(log, line):
+                    return  # without a lock around us somebody was faster
                 if last > head.n or last < 0:  # not of this session: begin anew
                     os.ftruncate(fd, 0)
                     size, last, torn = 0, 0, False
@@ -54,16 +58,21 @@ class SessionLogFile:
         finally:
             os.close(fd)
 
-    def _last(self, fd: int, size: int) -> tuple[int, bool]:
-        """The revision of the last whole line (-1: unreadable), and whether a torn one follows."""
+    def _last(self, fd: int, size: int) -> tuple[_Line, bool]:
+        """The last whole line (of revision -1: unreadable), and whether a torn one follows."""
         if size == 0:
-            return 0, False
+            return _Line(0), False
         tail = os.pread(fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
         whole, newline, rest = tail.rpartition(b"\n")
         if not newline:
-            return -1, False
+            return _Line(-1), False
         line = whole.rpartition(b"\n")[2]
         try:
-            return msgspec.json.decode(line, type=_Line).rev, bool(rest)
+            return msgspec.json.decode(line, type=_Line), bool(rest)
         except msgspec.DecodeError:
-            return -1, False
+            return _Line(-1), False
+
+
+def _is_of(log: CommitLog, line: _Line) -> bool:
+    head = log.at(line.rev)
+    return head is not None and head.record.write_id == line.write_id
