@@ -162,23 +162,63 @@ def document_at(log: CommitLog, rev: int) -> dict[str, Any] | None:
 
 
 def verify(log: CommitLog) -> Iterator[str]:
-    """Yield what is wrong with the log: broken chain, contents that do not fit, missing head."""
-    parent = ""
+    """Yield what is wrong with the log: missing or damaged records, a broken chain, contents that
+    fit neither their record nor the effects.
+
+    It cannot tell that the newest records were cut off, or that everything was made anew.
+    """
+    end = _newest(log)
     last: Head | None = None
-    for head in log.records():
-        if head.record.parent != parent:
-            yield (
-                f"log record {head.n} does not follow record {head.n - 1}: "
-                "one of the two was replaced"
-            )
-        parent = head.digest
-        last = head
+    parent: str | None = ""
+    document: Any = {}
+    n = 0
+    while True:
+        n += 1
         try:
-            log.content(head)
-            entry_of(head)
+            head = log.at(n)
+            if head is None and n <= end:
+                raise FormatError(f"log record {n} is missing; restore it from a backup")
         except FormatError as exc:
             yield str(exc)
+            parent = document = None
+            continue
+        if head is None:
+            break
+        if parent is not None and head.record.parent != parent:
+            yield f"log record {n} does not follow record {n - 1}: one of the two was replaced"
+        parent, last = head.digest, head
+        try:
+            document = _verified(log, head, document)
+        except FormatError as exc:
+            yield str(exc)
+            document = None
     if last is None:
         yield "the log is empty"
-    elif log.content(last) is None:
+    elif log.content(last) is None and log.at(last.n + 1) is None:
         yield f"the content of the newest revision {last.n} is missing"
+
+
+def _newest(log: CommitLog) -> int:
+    try:
+        head = log.head()
+    except FormatError:
+        return 0  # it is met again, and told of, on the way
+    return 0 if head is None else head.n
+
+
+def _verified(log: CommitLog, head: Head, before: Any) -> Any:
+    """The document of a revision, if that before it is known, or its content is kept."""
+    changes = entry_of(head).effects
+    try:
+        document = None if before is None else effects.replay(before, changes)
+    except (LookupError, TypeError, ValueError) as exc:
+        raise FormatError(f"log record {head.n}: its effects do not fit: {exc!r}") from exc
+    content = log.content(head)
+    if content is None:
+        return document
+    kept = msgspec.json.decode(content)
+    if document is not None and effects.effects(document, kept):
+        raise FormatError(
+            f"log record {head.n}: its effects do not make the content of the revision"
+        )
+    return kept

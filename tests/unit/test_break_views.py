@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import tapstore
+from tapstore.sessions import history
 
 
 def lines(session):
@@ -38,3 +40,71 @@ def test_log_lines_of_another_session_are_replaced(alone):
     path.write_text('{"rev": 99, "write_id": "of another"}\n')
     alone.set_phase("next")
     assert lines(alone) == [1, 2]
+
+
+# What `verify` notices
+
+
+@pytest.fixture
+def logged(tmp_path):
+    with tapstore.create(str(tmp_path / "s"), roles=["coder"], keep_revisions=2) as session:
+        for number in range(9):
+            session.set_phase(f"p{number}")
+        yield session
+
+
+def record(session, number):
+    return next(Path(session.store.root).glob(f".tap/*/log/*/{number:012d}"))
+
+
+def rewrite(path, change):
+    data = msgspec.json.decode(path.read_bytes())
+    change(data)
+    path.write_bytes(msgspec.json.encode(data))
+
+
+def faults(session):
+    return list(history.verify(session.state.log))
+
+
+def test_a_sound_log_has_no_faults(logged):
+    assert faults(logged) == []
+
+
+@pytest.mark.parametrize("number", [1, 5, 9])
+def test_a_missing_record_is_noticed(logged, number):
+    record(logged, number).unlink()
+    assert faults(logged) == [f"log record {number} is missing; restore it from a backup"]
+
+
+@pytest.mark.parametrize("number", [1, 5, 10])
+def test_a_damaged_record_is_told_and_the_others_are_looked_at(logged, number):
+    record(logged, number).write_bytes(b"{")
+    (fault,) = faults(logged)
+    assert f"{number:012d} is damaged" in fault
+
+
+def test_a_changed_record_breaks_the_chain(logged):
+    rewrite(record(logged, 5), lambda r: r["entry"].update(by="somebody else"))
+    assert faults(logged) == ["log record 6 does not follow record 5: one of the two was replaced"]
+
+
+@pytest.mark.parametrize("effect", [[["current_phase"], "forged"], [["no", "such"], 1]], ids=str)
+def test_effects_that_do_not_make_the_newest_content_are_noticed(logged, effect):
+    """Nobody names the hash of the newest record, but its content has to come out."""
+    rewrite(record(logged, 10), lambda r: r["entry"]["effects"].append(effect))
+    (fault,) = faults(logged)
+    assert fault.startswith("log record 10: its effects do not")
+
+
+def test_a_missing_newest_content_is_noticed(logged):
+    for path in Path(logged.store.root).glob(".tap/*/revisions/000000000010-*"):
+        path.unlink()
+    assert faults(logged) == ["the content of the newest revision 10 is missing"]
+
+
+def test_a_changed_content_is_noticed(logged):
+    (path,) = Path(logged.store.root).glob(".tap/*/revisions/000000000009-*")
+    path.write_bytes(path.read_bytes().replace(b"p7", b"p0"))
+    (fault,) = faults(logged)
+    assert "does not match the hash" in fault
