@@ -100,6 +100,7 @@ class SessionState:
         self._mutex = threading.RLock()
         self._snapshot: Snapshot | None = None
         self._beats: dict[str, str] = {}
+        self._beats_mutex = threading.Lock()
 
     # Reading
 
@@ -124,10 +125,12 @@ class SessionState:
             return snapshot
 
     def peek(self) -> Snapshot:
-        """The newest committed state as the log has it; writes nothing, imports nothing."""
-        with self._mutex:
-            self.check_alive()
-            return self._read()
+        """The newest committed state as the log has it; writes nothing, imports nothing.
+
+        Waits for nobody, so that heartbeats go on while another thread waits to commit.
+        """
+        self.check_alive()
+        return self._read()
 
     def _read(self) -> Snapshot:
         known = self._snapshot
@@ -180,18 +183,18 @@ class SessionState:
         # What takes long only once must not do so while others wait for their turn.
         schema.prepare()
         format.render({}, fmt=self.config.tapfile_format)
-        with self._mutex:
-            while True:
-                try:
+        while True:
+            try:
+                with self._mutex:
                     return self._try(batch)
-                except _RacedError as exc:
-                    attempt += 1
-                    if deadline is not None and self._clock.monotonic() >= deadline:
-                        raise WaitTimeoutError(
-                            f"{self.store.url}: others committed first {attempt} times in "
-                            f"{timeout:g} s; nothing was written, try again"
-                        ) from exc
-                self._clock.sleep(random.uniform(0, min(MAX_BACKOFF_SECONDS, 0.0005 * 2**attempt)))
+            except _RacedError as exc:
+                attempt += 1
+                if deadline is not None and self._clock.monotonic() >= deadline:
+                    raise WaitTimeoutError(
+                        f"{self.store.url}: others committed first {attempt} times in "
+                        f"{timeout:g} s; nothing was written, try again"
+                    ) from exc
+            self._clock.sleep(random.uniform(0, min(MAX_BACKOFF_SECONDS, 0.0005 * 2**attempt)))
 
     def _try(self, batch: Sequence[Operation]) -> Snapshot:
         wait = self.config.tapfile_lock_wait_seconds
@@ -263,8 +266,9 @@ class SessionState:
         state = before.tapfile
         for operation in batch:
             state = operations.apply(state, operation, at=at, rev=rev)
-        if self._beats:
-            beats = Heartbeat(id="", beats=self._beats)
+        with self._beats_mutex:
+            beats = Heartbeat(id="", beats=dict(self._beats))
+        if beats.beats:
             state = operations.apply(state, beats, at=at, rev=rev)
         write_id = new_id()
         state = replace(
@@ -317,7 +321,7 @@ class SessionState:
 
     def note_beat(self, claim: str, at: float | None) -> None:
         """Remember the time of a claim's heartbeat for the next commit; None: forget it."""
-        with self._mutex:
+        with self._beats_mutex:
             if at is None:
                 self._beats.pop(claim, None)
             else:
