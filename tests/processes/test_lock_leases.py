@@ -190,7 +190,7 @@ def run_storm(root, tmp_path, seconds):
 
 
 def test_holders_under_kill_and_stop_never_overlap(root, tmp_path):
-    run_storm(root, tmp_path, 5)
+    run_storm(root, tmp_path, 4)
 
 
 @pytest.mark.soak
