@@ -30,8 +30,10 @@ from tapstore.errors import (
 )
 
 if TYPE_CHECKING:
+    from tapstore.roots.root import Root, root
     from tapstore.sessions.claim import Claim
-    from tapstore.sessions.session import Session, create, open
+    from tapstore.sessions.opening import create, open
+    from tapstore.sessions.session import Session
 
 __version__ = "0.1.0"
 
@@ -39,8 +41,10 @@ __version__ = "0.1.0"
 _LAZY = {
     "Claim": "tapstore.sessions.claim",
     "Session": "tapstore.sessions.session",
-    "create": "tapstore.sessions.session",
-    "open": "tapstore.sessions.session",
+    "Root": "tapstore.roots.root",
+    "create": "tapstore.sessions.opening",
+    "open": "tapstore.sessions.opening",
+    "root": "tapstore.roots.root",
 }
 
 
@@ -69,6 +73,7 @@ __all__ = [
     "NotAllowedError",
     "NotFoundError",
     "OutcomeUnknownError",
+    "Root",
     "Session",
     "SessionNotFoundError",
     "StoreError",
@@ -77,4 +82,5 @@ __all__ = [
     "WaitTimeoutError",
     "create",
     "open",
+    "root",
 ]

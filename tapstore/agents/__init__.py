@@ -4,7 +4,7 @@ from tapstore.agents.command import CommandHandler
 from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
 from tapstore.agents.signals import stopping_on_signals
 from tapstore.agents.worker import AgentSpec, Handler, Worker
-from tapstore.sessions.work import Need, Work, WorkFilter
+from tapstore.tasks.work import Need, Work, WorkFilter
 
 __all__ = [
     "AgentSpec",

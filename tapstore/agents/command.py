@@ -29,8 +29,8 @@ from tapstore.agents.process import Exit, Order
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.model import Artifact
 from tapstore.errors import ClaimLostError, TapstoreError
-from tapstore.sessions import fate
-from tapstore.sessions.work import Work
+from tapstore.tasks import fate
+from tapstore.tasks.work import Work
 
 _PLACEHOLDER = re.compile(r"\{(output_dir|output|requirement)\}")
 INPUTS = "{inputs}"

@@ -21,10 +21,11 @@ from tapstore.agents.command import CommandHandler
 from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
 from tapstore.errors import ClaimLostError, LeaseLostError, OutcomeUnknownError, TapstoreError
 from tapstore.keys import check_name, mask_url
-from tapstore.sessions import fate, patrol
-from tapstore.sessions.root import Root
+from tapstore.roots import patrol
+from tapstore.roots.root import Root
 from tapstore.sessions.session import Session
-from tapstore.sessions.work import Work, WorkFilter, seek
+from tapstore.tasks import fate
+from tapstore.tasks.work import Work, WorkFilter, seek
 
 _logger = logging.getLogger("tapstore.agents")
 

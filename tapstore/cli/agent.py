@@ -15,7 +15,7 @@ from tapstore.errors import ClaimLostError, WaitTimeoutError
 if TYPE_CHECKING:
     from tapstore.agents.outcome import Outcome
     from tapstore.agents.worker import Worker
-    from tapstore.sessions.work import Need, Work
+    from tapstore.tasks.work import Need, Work
 
 NOT_DONE = 1
 """What `--once` exits with when the work failed or was given back."""
@@ -28,7 +28,7 @@ def agent() -> None:
 
 
 def _need(text: str) -> Need:
-    from tapstore.sessions.work import Need
+    from tapstore.tasks.work import Need
 
     try:
         return Need.parse(text)
@@ -143,8 +143,8 @@ def run(
     """  # fmt: skip
     from tapstore.agents.command import CommandHandler
     from tapstore.agents.worker import AgentSpec, Worker
-    from tapstore.sessions.root import root as open_root
-    from tapstore.sessions.work import WorkFilter
+    from tapstore.roots.root import root as open_root
+    from tapstore.tasks.work import WorkFilter
 
     invocation: Invocation = ctx.obj
     try:

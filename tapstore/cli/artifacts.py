@@ -15,7 +15,7 @@ from tapstore.cli.params import assignment, json_or_text
 from tapstore.cli.progress import progress
 from tapstore.cli.views import artifact_table, artifact_value
 from tapstore.errors import AlreadyExistsError
-from tapstore.sessions.operations import consumes
+from tapstore.tapfile.operations import consumes
 
 
 @click.command()

@@ -143,7 +143,7 @@ def heartbeat(invocation: Invocation, pid: int | None) -> None:
 
 
 def _beat_while(invocation: Invocation, session: Session, pid: int) -> None:
-    from tapstore.sessions import fate
+    from tapstore.tasks import fate
 
     fence = 0
     try:

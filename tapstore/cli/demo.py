@@ -26,7 +26,7 @@ import click
 from tapstore.cli import console
 from tapstore.cli.invocation import Invocation, common_options
 from tapstore.errors import UnsupportedOperationError, WaitTimeoutError
-from tapstore.sessions.tapfile import COMPLETED, PENDING, WORKING
+from tapstore.tapfile.model import COMPLETED, PENDING, WORKING
 
 if TYPE_CHECKING:
     from tapstore.sessions.session import Session
@@ -114,7 +114,7 @@ class _Demo:
 
     def play(self) -> dict[str, bool]:
         """Run it; what was promised, and whether it was kept."""
-        from tapstore.sessions.session import open
+        from tapstore.sessions.opening import open
 
         self._programs.mkdir(parents=True, exist_ok=True)
         (self._programs / "coder.py").write_text(CODER, "utf-8")

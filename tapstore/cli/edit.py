@@ -19,8 +19,8 @@ from tapstore.cli.params import assignment, json_or_text
 from tapstore.errors import FormatError, NotFoundError, TapstoreError
 
 if TYPE_CHECKING:
-    from tapstore.sessions.edits import Change
     from tapstore.sessions.session import Session
+    from tapstore.tapfile.edits import Change
 
 _HEADER = """\
 # The state of session {id}, revision {rev}.  Save and leave to apply what you change;
@@ -112,7 +112,7 @@ def _apply(
     unsets: Sequence[str],
 ) -> None:
     """Make the changes, and read the values as the Tapfile's own fields are read."""
-    from tapstore.sessions import fields
+    from tapstore.tapfile import fields
 
     for name, text in sets:
         parent, key = _locate(document, name, make=True)
@@ -137,7 +137,7 @@ def _apply(
 
 
 def _read(text: str) -> Any:
-    from tapstore.sessions.fields import Unquoted
+    from tapstore.tapfile.fields import Unquoted
 
     value = json_or_text(text)
     # Where text belongs (`agent_id=007`), the literal counts.
@@ -197,8 +197,8 @@ def _in_editor(session: Session, agent: str, reason: str) -> tuple[Change, ...]:
     import subprocess
     import tempfile
 
-    from tapstore.sessions import edits, format, operations, schema, yaml_write
     from tapstore.sessions.config import new_id
+    from tapstore.tapfile import edits, format, operations, schema, yaml_write
 
     snapshot = session.state.refresh()
     shown = {key: value for key, value in snapshot.document.items() if key != "tapstore"}

@@ -16,7 +16,7 @@ from tapstore.cli import console
 from tapstore.commitlog import Head
 from tapstore.sessions import history
 from tapstore.sessions.history import Move
-from tapstore.sessions.tapfile import COMPLETED, FAILED, WORKING
+from tapstore.tapfile.model import COMPLETED, FAILED, WORKING
 
 TYPES = (
     "created", "claimed", "completed", "failed", "released", "reset", "reopened", "phase",

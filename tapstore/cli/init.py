@@ -110,7 +110,7 @@ def init(
     \b
     tapstore init -w /mnt/shared/review-42 --role coder --role reviewer:2
     """  # fmt: skip
-    from tapstore.sessions.session import create
+    from tapstore.sessions.opening import create
 
     session = create(
         invocation.given_url or os.getcwd(),

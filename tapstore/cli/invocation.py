@@ -50,9 +50,9 @@ class Invocation:
 
     def open(self) -> Session:
         """Open the session; it is closed when the command ends."""
-        from tapstore.sessions import session
+        from tapstore.sessions import opening
 
-        return click.get_current_context().with_resource(session.open(self.find_url()))
+        return click.get_current_context().with_resource(opening.open(self.find_url()))
 
     # Who
 

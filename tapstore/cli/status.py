@@ -19,10 +19,10 @@ from tapstore.errors import StoreError
 from tapstore.keys import mask_url
 from tapstore.sessions import config as configs
 from tapstore.sessions.heartbeats import Health, Judgement
-from tapstore.sessions.inbox import Inbox
-from tapstore.sessions.operations import consumes
-from tapstore.sessions.standing import Seen, Standing
-from tapstore.sessions.tapfile import FAILED, PENDING, WORKING, Participant, Tapfile
+from tapstore.tapfile.model import FAILED, PENDING, WORKING, Participant, Tapfile
+from tapstore.tapfile.operations import consumes
+from tapstore.tasks.inbox import Inbox
+from tapstore.tasks.standing import Seen, Standing
 
 if TYPE_CHECKING:
     from tapstore.sessions.session import Session

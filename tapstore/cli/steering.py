@@ -6,7 +6,7 @@ import click
 
 from tapstore.cli.invocation import Invocation, agent_option, common_options, reason_option
 from tapstore.cli.views import slot_value
-from tapstore.sessions.operations import find_slot
+from tapstore.tapfile.operations import find_slot
 
 
 @click.command()

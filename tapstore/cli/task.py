@@ -12,7 +12,7 @@ from tapstore.cli.params import assignment, json_or_text
 from tapstore.errors import FormatError
 
 if TYPE_CHECKING:
-    from tapstore.sessions.standing import Seen
+    from tapstore.tasks.standing import Seen
 
 
 @click.group(no_args_is_help=False)
@@ -60,7 +60,8 @@ def send(
     \b
     tapstore task send coder "sum of even squares" --output even.py
     """  # fmt: skip
-    from tapstore.sessions import format, inbox
+    from tapstore.tapfile import format
+    from tapstore.tasks import inbox
 
     document: dict[str, Any] = {}
     if file is not None:
@@ -78,7 +79,7 @@ def send(
     if not document:
         raise click.UsageError("what is to be done? Give a REQUIREMENT, --file, or --set")
     if root is not None:
-        from tapstore.sessions.root import root as open_root
+        from tapstore.roots.root import root as open_root
 
         key = click.get_current_context().with_resource(open_root(root)).send(role, document)
     else:
@@ -93,8 +94,8 @@ def send(
 @click.pass_obj
 def list_(invocation: Invocation, role: str | None) -> None:
     """Show the tasks in the inbox of ROLE, or of all roles, and how they stand."""
-    from tapstore.sessions.inbox import Inbox
-    from tapstore.sessions.operations import find_slot
+    from tapstore.tapfile.operations import find_slot
+    from tapstore.tasks.inbox import Inbox
 
     session = invocation.open()
     tapfile = session.tapfile

@@ -60,7 +60,8 @@ def _findings(session: Session, *, deep: bool) -> Iterator[dict[str, Any]]:
 
 
 def _tapfile(session: Session) -> Iterator[str]:
-    from tapstore.sessions import config, format, schema
+    from tapstore.sessions import config
+    from tapstore.tapfile import format, schema
 
     try:
         data = session.store.get(config.TAPFILE_KEY).data

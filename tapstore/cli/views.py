@@ -8,7 +8,7 @@ from typing import Any
 from tapstore.artifacts import model
 from tapstore.artifacts.model import Artifact
 from tapstore.cli import console
-from tapstore.sessions.tapfile import Participant
+from tapstore.tapfile.model import Participant
 
 
 def slot_value(participant: Participant) -> dict[str, Any]:

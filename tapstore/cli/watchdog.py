@@ -10,7 +10,7 @@ from tapstore.cli import console
 from tapstore.cli.invocation import Invocation, common_options
 from tapstore.cli.params import duration
 from tapstore.cli.views import slot_value
-from tapstore.sessions.operations import find_slot
+from tapstore.tapfile.operations import find_slot
 
 
 @click.command()

@@ -12,7 +12,7 @@ from tapstore.abc import Store
 from tapstore.artifacts import fetch
 from tapstore.artifacts.model import Artifact
 from tapstore.errors import ArtifactNotFoundError
-from tapstore.sessions.tapfile import Tapfile
+from tapstore.tapfile.model import Tapfile
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,11 @@ from tapstore.artifacts.publish import Source
 from tapstore.artifacts.streams import Progress
 from tapstore.errors import ClaimLostError, TapstoreError
 from tapstore.locks.guard import Renewer
-from tapstore.sessions import heartbeats, operations
+from tapstore.sessions import heartbeats
 from tapstore.sessions.config import new_id
-from tapstore.sessions.operations import Operation
-from tapstore.sessions.tapfile import Participant
+from tapstore.tapfile import operations
+from tapstore.tapfile.model import Participant
+from tapstore.tapfile.operations import Operation
 
 if TYPE_CHECKING:
     from tapstore.sessions.session import Session

@@ -32,6 +32,7 @@ LOCKS_PREFIX = ".tap/locks"
 HEARTBEATS_PREFIX = ".tap/heartbeats"
 SIGNALS_PREFIX = ".tap/signals"
 CONFLICTS_PREFIX = ".tap/conflicts"
+INBOX = "inbox"
 
 MAX_TTL_SECONDS = 7 * 86400
 

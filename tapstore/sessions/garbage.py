@@ -22,10 +22,11 @@ from tapstore.artifacts.model import Artifact
 from tapstore.clock import parse_time
 from tapstore.errors import FormatError, NotFoundError
 from tapstore.keys import decode_name
-from tapstore.sessions import effects, history
+from tapstore.sessions import history
 from tapstore.sessions.config import CONFLICTS_PREFIX, HEARTBEATS_PREFIX
 from tapstore.sessions.state import SessionState
-from tapstore.sessions.tapfile import Tapfile
+from tapstore.tapfile import effects
+from tapstore.tapfile.model import Tapfile
 from tapstore.types import ObjectInfo
 
 ARTIFACT = "artifact"

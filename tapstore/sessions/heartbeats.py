@@ -24,7 +24,7 @@ from tapstore.clock import parse_time
 from tapstore.errors import NotFoundError
 from tapstore.keys import encode_name
 from tapstore.sessions.config import HEARTBEATS_PREFIX
-from tapstore.sessions.tapfile import WORKING, Grant, Participant, Tapfile
+from tapstore.tapfile.model import WORKING, Grant, Participant, Tapfile
 from tapstore.types import OVERWRITE
 
 MAX_CLOCK_DIFFERENCE_SECONDS = 300

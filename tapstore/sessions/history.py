@@ -13,9 +13,9 @@ import msgspec
 from tapstore.clock import format_time_ms
 from tapstore.commitlog import CommitLog, Head
 from tapstore.errors import FormatError
-from tapstore.sessions import effects
-from tapstore.sessions.operations import AnyOperation, Operation
-from tapstore.sessions.tapfile import Tapfile
+from tapstore.tapfile import effects
+from tapstore.tapfile.model import Tapfile
+from tapstore.tapfile.operations import AnyOperation, Operation
 
 
 class Move(msgspec.Struct, frozen=True, omit_defaults=True):

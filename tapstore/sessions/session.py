@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from tapstore import registry
-from tapstore.abc import Clock, LockService, Store
+from tapstore.abc import Clock, LockService
 from tapstore.artifacts import external, paths
 from tapstore.artifacts import publish as staging
 from tapstore.artifacts.model import Artifact
@@ -30,63 +30,36 @@ from tapstore.errors import (
     FormatError,
     NotAllowedError,
     NotFoundError,
-    UnsupportedOperationError,
     WaitTimeoutError,
 )
 from tapstore.keys import check_name, encode_name, mask_url
 from tapstore.locks.guard import Guard
-from tapstore.locks.tapfile_lock import TapfileLock
 from tapstore.sessions import config as configs
-from tapstore.sessions import edits, format, heartbeats, history, inbox, operations, schema
-from tapstore.sessions import tapfile as model
+from tapstore.sessions import heartbeats, history, notices
 from tapstore.sessions.artifactfiles import ArtifactFiles
 from tapstore.sessions.claim import Claim
-from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
+from tapstore.sessions.config import new_id
 from tapstore.sessions.history import LogEntry
-from tapstore.sessions.schema import UserSchema
-from tapstore.sessions.sessionlog import SessionLogFile
-from tapstore.sessions.state import SessionState, first_revision
-from tapstore.sessions.tapfile import COMPLETED, Participant, Tapfile
-from tapstore.sessions.view import View
+from tapstore.sessions.state import SessionState
 from tapstore.sessions.waiting import Waiter
 from tapstore.sessions.watchdog import Watchdog
-from tapstore.stores.local import LocalStore
-from tapstore.types import CREATE, OVERWRITE, Owner
-
-_GITIGNORE = """\
-# Unfinished writes, locks and signs of life mean nothing in another clone.
-.tapstore-tmp-*
-*.tmp
-.tap/locks/
-.tap/heartbeats/
-"""
+from tapstore.tapfile import edits, format, operations, schema
+from tapstore.tapfile import model as model
+from tapstore.tapfile.model import COMPLETED, Participant, Tapfile
+from tapstore.types import CREATE, Owner
 
 
 class Session:
     """One session at one place.  Made by `tapstore.create` and `tapstore.open`."""
 
-    def __init__(
-        self,
-        store: Store,
-        config: SessionConfig,
-        config_bytes: bytes,
-        *,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
-        self.store = store
-        self.config = config
+    def __init__(self, state: SessionState, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self.state = state
+        self.store = state.store
+        self.config = state.config
         self.clock = clock
-        self.url = store.url
-        self.state = SessionState(
-            store,
-            config,
-            config_bytes,
-            _view(store, config, clock),
-            clock=clock,
-            user_check=_user_check(store, config),
-        )
+        self.url = state.store.url
         self._locks: LockService | None = None
-        self._watchdog = Watchdog(self.state, clock=clock)
+        self._watchdog = Watchdog(state, clock=clock)
 
     # Reading
 
@@ -233,7 +206,7 @@ class Session:
             registered=tapfile.artifacts,
             type=type,
             producer=producer or ("" if claim is None else claim.agent),
-            consumers=_names(consumers, "consumers"),
+            consumers=list_names(consumers, "consumers"),
             media_type=media_type,
             metadata=metadata,
             on_progress=on_progress,
@@ -270,7 +243,7 @@ class Session:
                 checksum=checksum,
                 type=type,
                 producer=producer or ("" if claim is None else claim.agent),
-                consumers=_names(consumers, "consumers"),
+                consumers=list_names(consumers, "consumers"),
                 media_type=media_type,
                 metadata=metadata,
             )
@@ -310,7 +283,7 @@ class Session:
         if not self.config.notify_consumers:
             return
         tapfile = self.tapfile
-        inbox.notify(self.store, tapfile, claim=claim.id, role=claim.role, agent=claim.agent)
+        notices.notify(self.store, tapfile, claim=claim.id, role=claim.role, agent=claim.agent)
 
     # Steering
 
@@ -529,166 +502,7 @@ class Session:
         return f"<Session {self.id} at {mask_url(self.url)}>"
 
 
-def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
-    lock = log_file = None
-    if isinstance(store, LocalStore):
-        # After a power loss the view is published again; it need not be on the disk.
-        store = LocalStore(store.root, durability="none", clock=clock)
-        log_file = SessionLogFile(store.local_path(configs.SESSION_LOG_KEY))
-        if config.foreign:
-            owner = Owner(
-                agent=f"{socket.gethostname()}:{os.getpid()}",
-                instance=new_id(),
-                host=socket.gethostname(),
-                pid=os.getpid(),
-            )
-            lock = TapfileLock(
-                store,
-                configs.TAPFILE_LOCK_KEY,
-                owner,
-                clock=clock,
-                foreign_stale_after=config.foreign_lock_stale_seconds or None,
-            )
-    return View(store, config, lock=lock, log_file=log_file)
-
-
-def _user_check(store: Store, config: SessionConfig) -> Callable[[dict[str, Any]], None] | None:
-    if not config.has_schema:
-        return None
-    return UserSchema(store.get(config.schema_key).data).check
-
-
-def create(
-    url: object,
-    *,
-    roles: Iterable[str] | Mapping[str, int] = (),
-    phase: str = "",
-    phases: Iterable[str] = (),
-    session_id: str | None = None,
-    tapfile_format: TapfileFormat = "yaml",
-    locks: str = "o_excl",
-    foreign: bool | None = None,
-    keep_revisions: int = 64,
-    claim_ttl: float = 60,
-    max_attempts: int = 3,
-    notify_consumers: bool = True,
-    schema: bytes | None = None,
-    fields: Mapping[str, Any] | None = None,
-    by: str = "",
-    storage_options: Mapping[str, Any] | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-) -> Session:
-    """Make a session at `url` and open it.
-
-    `url`: a path, a URL (`file:///…`, `memory://…`, any scheme of fsspec), or fsspec's own
-    `(filesystem, path)`; `storage_options` as in fsspec.
-    `roles`: names, a repeated one has so many slots; or a mapping of name to slots.  `phases`:
-    the phases allowed, in order (none: any).  `foreign`: programs that edit the Tapfile
-    themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
-    that every revision must also meet.  `fields`: further fields of the Tapfile.
-
-    Raises `AlreadyExistsError` if there is a session, `NotAllowedError` for options that no
-    session can work with.
-    """
-    store = registry.open_store(url, storage_options=storage_options, clock=clock)
-    if not store.capabilities.create:
-        raise UnsupportedOperationError(
-            f"{store.url} has no exclusive creation, which every session needs"
-        )
-    configs.refuse_second(store)
-    if foreign is None:
-        foreign = store.capabilities.files
-    elif foreign and not store.capabilities.files:
-        raise UnsupportedOperationError(
-            f"{store.url} is not made of files, so no other program can edit the Tapfile there: "
-            "leave out foreign=True"
-        )
-    now = store.now()
-    config = SessionConfig(
-        session_id=check_name(session_id or _default_id(store.url), "session id"),
-        incarnation=new_id(),
-        created_at=format_time_ms(now),
-        tapfile_format=tapfile_format,
-        locks=locks,
-        foreign=foreign,
-        keep_revisions=keep_revisions,
-        claim_ttl_seconds=claim_ttl,
-        max_attempts=max_attempts,
-        notify_consumers=notify_consumers,
-        has_schema=schema is not None,
-    )
-    configs.check(config)
-    registry.open_locks(locks, store, configs.LOCKS_PREFIX, clock=clock).close()
-    names = (
-        [name for name, count in roles.items() for _ in range(count)]
-        if isinstance(roles, Mapping)
-        else _names(roles, "roles")
-    )
-    if taken := model.TAPFILE_FIELDS & (fields or {}).keys():
-        raise NotAllowedError(
-            f"fields: {', '.join(sorted(taken))} of a Tapfile cannot be given as a further field"
-        )
-    tapfile = Tapfile(
-        session_id=config.session_id,
-        participants=tuple(Participant(role=model.check_role(name)) for name in names),
-        phases=tuple(check_name(p, "phase") for p in _names(phases, "phases")),
-        extra=dict(fields or {}),
-    )
-    if not phase and tapfile.phases:
-        phase = tapfile.phases[0]
-    if phase:
-        tapfile = tapfile.with_phase(phase)
-    if schema is not None:
-        UserSchema(schema).check(model.to_doc(tapfile))
-        store.put(config.schema_key, schema, OVERWRITE)
-    first_revision(store, config, tapfile, by=by, at=now)
-    config_bytes = configs.create(store, config)
-    if isinstance(store, LocalStore):
-        _make_folders(store, tapfile)
-    session = Session(store, config, config_bytes, clock=clock)
-    session.state.publish()
-    return session
-
-
-def _names(given: Iterable[str], what: str) -> list[str]:
+def list_names(given: Iterable[str], what: str) -> list[str]:
     if isinstance(given, str):
         raise TypeError(f"{what} is a list of names: [{given!r}], not {given!r}")
     return list(given)
-
-
-def _default_id(url: str) -> str:
-    return url.rstrip("/").rpartition("/")[2] or "session"
-
-
-def _make_folders(store: LocalStore, tapfile: Tapfile) -> None:
-    """The folders that plain programs expect to be there, and what git should leave out."""
-    inboxes = [f"inbox/{encode_name(role)}" for role in tapfile.roles()]
-    for folder in (configs.LOCKS_PREFIX, "artifacts", "inbox", "logs", *inboxes):
-        os.makedirs(store.local_path(folder), exist_ok=True)
-    try:
-        store.put(".gitignore", _GITIGNORE.encode(), CREATE)
-    except AlreadyExistsError:
-        pass  # the user's own
-
-
-def open(
-    url: object,
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    locks: str | None = None,
-    clock: Clock = SYSTEM_CLOCK,
-) -> Session:
-    """Open the session at `url` (as in `create`).
-
-    `locks`, if given, has to be the lock service that the session remembers.  Raises
-    `SessionNotFoundError`.
-    """
-    store = registry.open_store(url, storage_options=storage_options, clock=clock)
-    data = configs.raw(store)
-    config = configs.parse(store, data)
-    if locks is not None and locks != config.locks:
-        raise NotAllowedError(
-            f"session {config.session_id} uses locks={config.locks!r}, not {mask_url(locks)!r}; "
-            "all who open it must use the same: leave `locks` out"
-        )
-    return Session(store, config, data, clock=clock)

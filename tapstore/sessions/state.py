@@ -35,13 +35,14 @@ from tapstore.errors import (
     WaitTimeoutError,
 )
 from tapstore.sessions import config as configs
-from tapstore.sessions import effects, format, history, operations, schema
-from tapstore.sessions import tapfile as model
+from tapstore.sessions import history
 from tapstore.sessions.config import SessionConfig, new_id
-from tapstore.sessions.operations import Heartbeat, Operation, Park
-from tapstore.sessions.tapfile import Stamp, Tapfile
 from tapstore.sessions.turns import Turns
 from tapstore.sessions.view import View, ViewWarning
+from tapstore.tapfile import effects, format, operations, schema
+from tapstore.tapfile import model as model
+from tapstore.tapfile.model import Stamp, Tapfile
+from tapstore.tapfile.operations import Heartbeat, Operation, Park
 
 MAX_BACKOFF_SECONDS = 0.05
 

@@ -24,10 +24,11 @@ from tapstore.abc import Store
 from tapstore.clock import format_time_ms
 from tapstore.commitlog import CommitLog
 from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError
-from tapstore.sessions import edits, format, history, schema
+from tapstore.sessions import history
 from tapstore.sessions.config import CONFLICTS_PREFIX, TAPFILE_KEY, SessionConfig
-from tapstore.sessions.operations import Edit, Operation, Park
 from tapstore.sessions.sessionlog import SessionLogFile
+from tapstore.tapfile import edits, format, schema
+from tapstore.tapfile.operations import Edit, Operation, Park
 from tapstore.types import CREATE, OVERWRITE
 
 if TYPE_CHECKING:

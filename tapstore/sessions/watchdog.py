@@ -13,8 +13,8 @@ from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import ClaimLostError, NotAllowedError
 from tapstore.sessions.config import new_id
 from tapstore.sessions.heartbeats import Health, Judgement, Observer
-from tapstore.sessions.operations import Reset
 from tapstore.sessions.state import SessionState
+from tapstore.tapfile.operations import Reset
 
 
 class Watchdog:

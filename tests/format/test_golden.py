@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from tapstore.errors import FormatError
-from tapstore.sessions import format, schema
+from tapstore.tapfile import format, schema
 
 GOLDEN = Path(__file__).parent / "golden"
 READ = sorted(path.parent.name for path in GOLDEN.glob("*/document.json"))

@@ -9,10 +9,10 @@ import pytest
 import tapstore
 from tapstore.agents import AgentSpec, Ending, Worker, WorkFilter
 from tapstore.errors import FormatError, InvalidKeyError, NotAllowedError
+from tapstore.roots.root import SessionFailedWarning, root
 from tapstore.sessions.claim import ClaimNotEndedWarning
 from tapstore.sessions.config import new_id
-from tapstore.sessions.root import SessionFailedWarning, root
-from tapstore.sessions.standing import REST_SECONDS
+from tapstore.tasks.standing import REST_SECONDS
 from tapstore.testing.clock import ManualClock
 from tapstore.types import CREATE, OVERWRITE
 
@@ -281,7 +281,7 @@ def test_delivering_goes_on_after_a_crash_before_the_removal(base, monkeypatch):
     session = make(base, "a")
     drop(base, {"task_id": "a"})
     with monkeypatch.context() as patched:
-        patched.setattr("tapstore.sessions.removal.remove", lambda *_: None)
+        patched.setattr("tapstore.tasks.removal.remove", lambda *_: None)
         base.deliver()
         base.deliver()
     base.deliver()

@@ -52,7 +52,7 @@ def test_no_work_exits_with_4():
 @pytest.mark.usefixtures("task")
 def test_work_that_was_lost_exits_with_5():
     program = (
-        "from tapstore.sessions.session import open; open('.').reset('coder');"
+        "from tapstore.sessions.opening import open; open('.').reset('coder');"
         "import time; time.sleep(60)"
     )
     assert agent("--ttl", "600ms", program=program).status == 5

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tapstore.cli.running import Running
-from tapstore.sessions.session import open as open_session
+from tapstore.sessions.opening import open as open_session
 from tests.integration.cli_calls import call, ok
 
 

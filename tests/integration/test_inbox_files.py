@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import tapstore
-from tapstore.sessions.inbox import Inbox, Standing
-from tapstore.sessions.work import WorkFilter, seek
+from tapstore.tasks.inbox import Inbox, Standing
+from tapstore.tasks.work import WorkFilter, seek
 
 CODER = WorkFilter(role="coder")
 

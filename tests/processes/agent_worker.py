@@ -18,8 +18,8 @@ from tapstore.agents import (
     stopping_on_signals,
 )
 from tapstore.errors import SessionNotFoundError
-from tapstore.sessions.root import root
-from tapstore.sessions.session import open as open_session
+from tapstore.roots.root import root
+from tapstore.sessions.opening import open as open_session
 
 
 def main(url: str, role: str, agent: str, ttl: str, *argv: str) -> None:

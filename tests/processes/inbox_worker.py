@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import sys
 
-from tapstore.sessions.session import open as open_session
-from tapstore.sessions.work import WorkFilter, seek
+from tapstore.sessions.opening import open as open_session
+from tapstore.tasks.work import WorkFilter, seek
 
 
 def main(url: str, role: str, agent: str) -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 
 import tapstore
-from tapstore.sessions import format, history
+from tapstore.sessions import history
+from tapstore.tapfile import format
 
 WORKER = Path(__file__).with_name("commit_worker.py")
 SECONDS = 10

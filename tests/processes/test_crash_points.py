@@ -13,7 +13,8 @@ import yaml
 
 import tapstore
 from tapstore.errors import AlreadyExistsError, NotAllowedError
-from tapstore.sessions import format, history
+from tapstore.sessions import history
+from tapstore.tapfile import format
 
 CALLS = ("open", "write", "fsync", "link", "rename", "replace", "unlink", "mkdir", "ftruncate")
 TTL = 0.2

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import tapstore
 from tapstore.errors import ClaimLostError, LeaseLostError
-from tapstore.sessions.inbox import Inbox
-from tapstore.sessions.work import WorkFilter, seek
+from tapstore.tasks.inbox import Inbox
+from tapstore.tasks.work import WorkFilter, seek
 
 CALLS = ("link", "rename", "replace", "unlink")
 TTL = 0.3

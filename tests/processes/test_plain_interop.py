@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 import tapstore
-from tapstore.sessions import format, history
+from tapstore.sessions import history
+from tapstore.tapfile import format
 from tests.plain_agents import launch
 
 WORKER = Path(__file__).with_name("commit_worker.py")

@@ -10,7 +10,7 @@ from tapstore.agents import AgentSpec, Ending, Worker, WorkFilter
 from tapstore.errors import SessionNotFoundError
 from tapstore.sessions import config as configs
 from tapstore.sessions.config import new_id
-from tapstore.sessions.session import Session
+from tapstore.sessions.opening import assemble
 from tapstore.testing.clock import ManualClock
 from tapstore.testing.faults import Fault, FaultyStore, lost, refuse
 
@@ -33,7 +33,7 @@ def session(clock):
 def faulty(session, clock, *faults):
     data = configs.raw(session.store)
     config = configs.parse(session.store, data)
-    return Session(FaultyStore(session.store, *faults), config, data, clock=clock)
+    return assemble(FaultyStore(session.store, *faults), config, data, clock)
 
 
 def do_nothing(_work):

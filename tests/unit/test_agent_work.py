@@ -17,7 +17,7 @@ from tapstore.agents import logs as agent_logs
 from tapstore.agents.command import expand
 from tapstore.errors import NotAllowedError, NotFoundError
 from tapstore.sessions.config import new_id
-from tapstore.sessions.work import seek
+from tapstore.tasks.work import seek
 from tapstore.testing.clock import ManualClock
 
 REVIEWER = WorkFilter(role="reviewer")

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tapstore
-from tapstore.sessions import edits, effects, format, history
+from tapstore.sessions import history
+from tapstore.tapfile import edits, effects, format
 
 scalars = st.none() | st.booleans() | st.sampled_from([0, 1, 0.0, 1.0, "", "1"])
 documents = st.dictionaries(

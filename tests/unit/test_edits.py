@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from tapstore.artifacts.model import Artifact
 from tapstore.errors import ConflictError, NotAllowedError
-from tapstore.sessions import edits, effects
-from tapstore.sessions import operations as ops
-from tapstore.sessions.tapfile import Participant, Tapfile, from_doc, to_doc
+from tapstore.tapfile import edits, effects
+from tapstore.tapfile import operations as ops
+from tapstore.tapfile.model import Participant, Tapfile, from_doc, to_doc
 
 NOW = 1713177000.0
 BASE = Tapfile(

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapstore.sessions import format
+from tapstore.tapfile import format
 
 DOCUMENT = {
     "version": "1.0",
@@ -80,7 +80,7 @@ def test_a_document_without_a_usable_stamp_has_no_trailer(stamp):
 def test_rendering_and_certifying_never_import_yaml():
     # It would be most of what a short command spends on starting.
     code = (
-        "import sys; from tapstore.sessions import format;"
+        "import sys; from tapstore.tapfile import format;"
         f"assert format.certified(format.render({DOCUMENT!r})) == (7, 'ab12');"
         "assert 'yaml' not in sys.modules and 'jsonschema_rs' not in sys.modules"
     )

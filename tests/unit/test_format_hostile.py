@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tapstore.errors import FormatError
-from tapstore.sessions import format
+from tapstore.tapfile import format
 
 SOURCE = b"""# comment
 version: 1.0

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tapstore.errors import FormatError
-from tapstore.sessions import format
+from tapstore.tapfile import format
 
 _WORDS = r"""
 null Null NULL ~ true True FALSE yes no on off y N 1 -1 +1 0 00 017 0o17 0x1F 0b1 1_000 1.0 1.
@@ -217,3 +217,7 @@ def test_what_could_not_be_read_back_for_its_depth_is_not_rendered():
         deep = [deep]
     with pytest.raises(FormatError, match="deeper than 64"):
         format.render({"x": deep})
+
+
+def test_flow_style_with_an_escape_that_json_does_not_have_is_yaml():
+    assert format.parse(b'{"\\x1F": null, "a": 1}') == {"\x1f": None, "a": 1}

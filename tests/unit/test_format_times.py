@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tapstore.clock import format_time, parse_time
-from tapstore.sessions.times import canonical_time
+from tapstore.tapfile.times import canonical_time
 
 zones = st.integers(-14 * 60, 14 * 60).map(lambda m: timezone(timedelta(minutes=m)))
 # A year's room at both ends, for the zones.

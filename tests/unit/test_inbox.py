@@ -7,10 +7,11 @@ import pytest
 
 import tapstore
 from tapstore.errors import FormatError, NotAllowedError
-from tapstore.sessions import inbox, standing
+from tapstore.sessions import notices
 from tapstore.sessions.config import new_id
-from tapstore.sessions.inbox import Inbox, Standing
-from tapstore.sessions.work import WorkFilter, seek
+from tapstore.tasks import inbox, standing
+from tapstore.tasks.inbox import Inbox, Standing
+from tapstore.tasks.work import WorkFilter, seek
 from tapstore.testing.clock import ManualClock
 from tapstore.types import OVERWRITE
 
@@ -388,7 +389,7 @@ def test_completing_signals_each_consumer_once(session):
     claim.publish("x.py", b"1", consumers=["reviewer", "agent:r 2"])
     claim.publish("y.py", b"2", consumers=["role:reviewer"])
     claim.complete()
-    inbox.notify(session.store, session.tapfile, claim=claim.id, role="coder", agent="a1")
+    notices.notify(session.store, session.tapfile, claim=claim.id, role="coder", agent="a1")
     (name,) = signals(session, "inbox/reviewer/")
     assert name == f"completed-coder-{claim.id}.signal"
     assert signals(session, "inbox/r%202/") == [name]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tapstore.errors import FormatError
-from tapstore.sessions import taskfile
+from tapstore.tasks import taskfile
 
 KEY = "inbox/coder/job.json"
 

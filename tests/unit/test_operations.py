@@ -9,8 +9,8 @@ from tapstore.errors import (
     InvalidKeyError,
     NotAllowedError,
 )
-from tapstore.sessions import operations as ops
-from tapstore.sessions.tapfile import Participant, Tapfile
+from tapstore.tapfile import operations as ops
+from tapstore.tapfile.model import Participant, Tapfile
 
 NOW = 1713177000.0
 STATE = Tapfile(

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tapstore.artifacts.model import Artifact
 from tapstore.errors import FormatError
-from tapstore.sessions import format, schema, tapfile
-from tapstore.sessions.schema import UserSchema
-from tapstore.sessions.tapfile import Participant, Stamp, Tapfile
+from tapstore.tapfile import format, schema
+from tapstore.tapfile import model as tapfile
+from tapstore.tapfile.model import Participant, Stamp, Tapfile
+from tapstore.tapfile.schema import UserSchema
 
 GOOD = {
     "version": "1.0",

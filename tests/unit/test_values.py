@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tapstore.sessions.values import copied, same
+from tapstore.tapfile.values import copied, same
 
 SCALARS = (
     st.none()

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import tapstore
-from tapstore.sessions import format
+from tapstore.tapfile import format
 
 
 @pytest.fixture(params=["yaml", "json"])

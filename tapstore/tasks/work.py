@@ -29,10 +29,10 @@ from tapstore.errors import (
 )
 from tapstore.keys import check_name, encode_name
 from tapstore.sessions.claim import Claim
-from tapstore.sessions.inbox import Inbox, Task
-from tapstore.sessions.operations import consumes
 from tapstore.sessions.session import Session
-from tapstore.sessions.tapfile import PENDING, Tapfile
+from tapstore.tapfile.model import PENDING, Tapfile
+from tapstore.tapfile.operations import consumes
+from tapstore.tasks.inbox import Inbox, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

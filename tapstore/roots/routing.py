@@ -20,14 +20,15 @@ from tapstore.errors import (
     SessionNotFoundError,
 )
 from tapstore.keys import decode_name, encode_name
-from tapstore.sessions import inbox, keeping, removal, standing, taskfile, template
+from tapstore.roots import template
 from tapstore.sessions.config import new_id
 from tapstore.sessions.session import Session
-from tapstore.sessions.standing import FOLDER
-from tapstore.sessions.taskfile import Task
+from tapstore.tasks import inbox, keeping, removal, standing, taskfile
+from tapstore.tasks.standing import FOLDER
+from tapstore.tasks.taskfile import Task
 
 if TYPE_CHECKING:
-    from tapstore.sessions.root import Root
+    from tapstore.roots.root import Root
 
 
 def send(root: Root, role: str, document: Mapping[str, Any]) -> str:

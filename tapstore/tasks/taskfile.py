@@ -17,8 +17,8 @@ from typing import Any
 from tapstore.artifacts import paths
 from tapstore.errors import FormatError, InvalidKeyError
 from tapstore.keys import check_name
-from tapstore.sessions import format
-from tapstore.sessions.fields import TEXT
+from tapstore.tapfile import format
+from tapstore.tapfile.fields import TEXT
 
 SUFFIXES = (".json", ".yaml", ".yml")
 """Names that end otherwise are no tasks: signals, editors' backups, notes."""

@@ -22,9 +22,9 @@ from tapstore.artifacts.paths import check_path
 from tapstore.clock import format_time
 from tapstore.errors import AlreadyClaimedError, ClaimLostError, NotAllowedError
 from tapstore.keys import check_name, encode_name
-from tapstore.sessions import edits
-from tapstore.sessions.edits import Change
-from tapstore.sessions.tapfile import (
+from tapstore.tapfile import edits
+from tapstore.tapfile.edits import Change
+from tapstore.tapfile.model import (
     COMPLETED,
     FAILED,
     PENDING,

@@ -21,7 +21,7 @@ from tapstore.errors import (
 )
 from tapstore.sessions.session import Session
 from tapstore.sessions.waiting import Waiter
-from tapstore.sessions.work import Work
+from tapstore.tasks.work import Work
 
 MIN_PAUSE_SECONDS = 0.02
 MAX_PAUSE_SECONDS = 1.0

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tapstore.errors import FormatError
-from tapstore.sessions import format
-from tapstore.sessions.fields import place, shorten
-from tapstore.sessions.tapfile import SUPPORTED_MAJOR, VERSION
+from tapstore.tapfile import format
+from tapstore.tapfile.fields import place, shorten
+from tapstore.tapfile.model import SUPPORTED_MAJOR, VERSION
 
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError, Validator
@@ -69,7 +69,7 @@ def _check_version(version: object, name: str) -> None:
 
 @cache
 def _shipped() -> tuple[Validator, dict[str, Any]]:
-    data = pkgutil.get_data("tapstore.sessions", "tapfile.schema.json")
+    data = pkgutil.get_data("tapstore.tapfile", "tapfile.schema.json")
     assert data is not None
     schema = msgspec.json.decode(data)
     return _compile(schema), schema

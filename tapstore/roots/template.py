@@ -8,9 +8,9 @@ import msgspec
 
 from tapstore.abc import Store
 from tapstore.errors import FormatError, NotFoundError
-from tapstore.sessions import format
 from tapstore.sessions.config import TapfileFormat
-from tapstore.sessions.fields import TEXT, Each
+from tapstore.tapfile import format
+from tapstore.tapfile.fields import TEXT, Each
 
 KEYS = (".tapstore/template.yaml", ".tapstore/template.json")
 

@@ -26,13 +26,13 @@ from tapstore.errors import (
     TapstoreError,
 )
 from tapstore.keys import check_key, mask_url
+from tapstore.roots import patrol, routing
 from tapstore.sessions import config as configs
-from tapstore.sessions import patrol, routing
-from tapstore.sessions import session as session_module
+from tapstore.sessions import opening
 from tapstore.sessions.claim import ClaimNotEndedWarning
 from tapstore.sessions.session import Session
 from tapstore.sessions.waiting import Waiter
-from tapstore.sessions.work import Need, Work, WorkFilter, seek
+from tapstore.tasks.work import Need, Work, WorkFilter, seek
 
 MAX_DEPTH = 4
 """How many folders deep sessions are looked for."""
@@ -96,9 +96,7 @@ class Root:
         """The session at a place below the root; it stays open until the root is closed."""
         if place not in self._open:
             url = f"{self._address}/{place}" if place else self._address
-            self._open[place] = session_module.open(
-                url, storage_options=self._options, clock=self.clock
-            )
+            self._open[place] = opening.open(url, storage_options=self._options, clock=self.clock)
         return self._open[place]
 
     def session(self, session_id: str) -> Session:
@@ -129,9 +127,7 @@ class Root:
         Raises `InvalidKeyError` for a place where it would not be found.
         """
         url = f"{self._address}/{self._checked(place)}"
-        session = session_module.create(
-            url, storage_options=self._options, clock=self.clock, **options
-        )
+        session = opening.create(url, storage_options=self._options, clock=self.clock, **options)
         self._open[place] = session
         return session
 

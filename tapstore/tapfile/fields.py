@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from tapstore.sessions.times import canonical_time
+from tapstore.tapfile.times import canonical_time
 
 MAX_DEPTH = 64
 MAX_NODES = 250_000

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import msgspec
 
 from tapstore.errors import FormatError
-from tapstore.sessions import fields
-from tapstore.sessions.fields import Duplicate, FaultError, Unquoted
+from tapstore.tapfile import fields
+from tapstore.tapfile.fields import Duplicate, FaultError, Unquoted
 
 Format = Literal["yaml", "json"]
 
@@ -95,17 +95,24 @@ def _decode(data: bytes) -> str:
 def _read(text: str) -> tuple[Any, int]:
     """Raw values, and how many of them there may be."""
     if _LOOKS_LIKE_JSON.match(text) is None:
-        # Imported here: a short command meets certified views only, and never needs it.
-        from tapstore.sessions import yaml_read
-
-        return yaml_read.read(text)
+        return _read_yaml(text)
     try:
         return _JSON.decode(text), fields.MAX_NODES
     except RecursionError as exc:
         raise FaultError(f"it is nested deeper than {fields.MAX_DEPTH} levels") from exc
     except json.JSONDecodeError as exc:
+        if exc.msg.startswith("Invalid \\escape"):
+            # Flow style of YAML, which writes control characters as `\x1F`.
+            return _read_yaml(text)
         # Flow style of YAML would take some of it, and fold a line break within a text to a space.
         raise FaultError(f"it is no JSON: {exc.msg}", line=exc.lineno, column=exc.colno) from exc
+
+
+def _read_yaml(text: str) -> tuple[Any, int]:
+    # Imported here: a short command meets certified views only, and never needs it.
+    from tapstore.tapfile import yaml_read
+
+    return yaml_read.read(text)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any] | Duplicate:
@@ -150,7 +157,7 @@ def render(doc: Mapping[str, Any], *, fmt: Format = "yaml") -> bytes:
     if fmt == "json":
         return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
     # Imported here: its patterns take a tenth of the start of a command that only reads.
-    from tapstore.sessions import yaml_write
+    from tapstore.tapfile import yaml_write
 
     body = (_HEADER + yaml_write.write(plain)).encode()
     named = _named_by(plain.get("tapstore"))

@@ -29,7 +29,7 @@ from yaml import (
     StreamEndEvent,
 )
 
-from tapstore.sessions.fields import (
+from tapstore.tapfile.fields import (
     MAX_DEPTH,
     MAX_NODES,
     FaultError,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tapstore.sessions.values import copied, same
+from tapstore.tapfile.values import copied, same
 
 
 def effects(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[list[Any]]:

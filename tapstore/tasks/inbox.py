@@ -17,20 +17,19 @@ from typing import Any
 import msgspec
 
 from tapstore.abc import Store
-from tapstore.artifacts import model as artifact_model
 from tapstore.clock import format_time_ms
 from tapstore.errors import AlreadyExistsError, FormatError, NotAllowedError
 from tapstore.keys import encode_name
-from tapstore.sessions import keeping, removal, taskfile
 from tapstore.sessions.config import new_id
-from tapstore.sessions.standing import Lookout, Seen, Standing, folder, is_left_over
 from tapstore.sessions.state import SessionState
-from tapstore.sessions.tapfile import Tapfile
-from tapstore.sessions.taskbook import Aside, Done, Taken, TaskBook
-from tapstore.sessions.taskfile import Task
+from tapstore.tapfile.model import Tapfile
+from tapstore.tasks import keeping, removal, taskfile
+from tapstore.tasks.standing import Lookout, Seen, Standing, folder, is_left_over
+from tapstore.tasks.taskbook import Aside, Done, Taken, TaskBook
+from tapstore.tasks.taskfile import Task
 from tapstore.types import CREATE
 
-__all__ = ["Inbox", "Seen", "Standing", "Task", "drop", "folder", "notify", "send"]
+__all__ = ["Inbox", "Seen", "Standing", "Task", "drop", "folder", "send"]
 
 
 def send(store: Store, tapfile: Tapfile, role: str, document: Mapping[str, Any]) -> str:
@@ -63,34 +62,6 @@ def drop(store: Store, role: str, document: Mapping[str, Any], *, delivery: str)
         if store.get(key).data != data:
             raise
     return key
-
-
-def notify(store: Store, tapfile: Tapfile, *, claim: str, role: str, agent: str) -> None:
-    """Tell the consumers of what a role registered that the claim has completed.
-
-    One file a consumer, created once whoever repeats it; it does not end in `.json`, because
-    other programs take every such file for a task.
-    """
-    found: dict[str, list[dict[str, Any]]] = {}
-    for artifact in tapfile.artifacts:
-        if artifact.role == role:
-            for consumer in artifact.consumer:
-                name = consumer.removeprefix("role:").removeprefix("agent:")
-                found.setdefault(name, []).append(artifact_model.to_doc(artifact))
-    for consumer, artifacts in found.items():
-        signal = {
-            "event": "completed",
-            "session_id": tapfile.session_id,
-            "role": role,
-            "agent": agent,
-            "claim": claim,
-            "artifacts": artifacts,
-        }
-        key = f"{folder(consumer)}/completed-{encode_name(role)}-{encode_name(claim)}.signal"
-        try:
-            store.put(key, msgspec.json.format(msgspec.json.encode(signal)), CREATE)
-        except AlreadyExistsError:
-            continue
 
 
 class Inbox:

@@ -17,11 +17,11 @@ from tapstore.abc import Store
 from tapstore.clock import format_time_ms
 from tapstore.errors import FormatError, InvalidKeyError, NotFoundError, StoreError
 from tapstore.keys import encode_name
-from tapstore.sessions import fate, removal, taskfile
 from tapstore.sessions.state import SessionState
-from tapstore.sessions.tapfile import Tapfile
-from tapstore.sessions.taskbook import AnyEvent, Aside, Done, Ended, Taken, TaskBook
-from tapstore.sessions.taskfile import Task
+from tapstore.tapfile.model import Tapfile
+from tapstore.tasks import fate, removal, taskfile
+from tapstore.tasks.taskbook import AnyEvent, Aside, Done, Ended, Taken, TaskBook
+from tapstore.tasks.taskfile import Task
 from tapstore.types import GetResult, ObjectInfo
 
 FOLDER = "inbox"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tapstore.sessions.operations import Complete, Fail, Release, Reset
 from tapstore.sessions.state import SessionState
+from tapstore.tapfile.operations import Complete, Fail, Release, Reset
 
 LIVE = "live"
 COMPLETED, FAILED, RELEASED, RESET = "completed", "failed", "released", "reset"

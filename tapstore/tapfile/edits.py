@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.paths import check_path
 from tapstore.errors import ConflictError, NotAllowedError
-from tapstore.sessions import tapfile as model
-from tapstore.sessions.tapfile import (
+from tapstore.tapfile import model as model
+from tapstore.tapfile.model import (
     COMPLETED,
     FAILED,
     PENDING,
@@ -30,7 +30,7 @@ from tapstore.sessions.tapfile import (
     Participant,
     Tapfile,
 )
-from tapstore.sessions.values import copied, same
+from tapstore.tapfile.values import copied, same
 
 _OWN_ENTRY_FIELDS = frozenset(("claim", "attempt", "round"))
 _TIME_FIELDS = frozenset(("last_activity", "heartbeat"))

@@ -1,0 +1,214 @@
+"""Creating and opening sessions: puts the parts together.
+
+A session exists from the moment that `.tap/session` does, and that file is created exclusively,
+last: a crash before leaves nothing but leftovers of an incarnation that nobody knows.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tapstore import registry
+from tapstore.abc import Clock, Store
+from tapstore.clock import SYSTEM_CLOCK, format_time_ms
+from tapstore.errors import (
+    AlreadyExistsError,
+    NotAllowedError,
+    UnsupportedOperationError,
+)
+from tapstore.keys import check_name, encode_name, mask_url
+from tapstore.locks.tapfile_lock import TapfileLock
+from tapstore.sessions import config as configs
+from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
+from tapstore.sessions.session import Session, list_names
+from tapstore.sessions.sessionlog import SessionLogFile
+from tapstore.sessions.state import SessionState, first_revision
+from tapstore.sessions.view import View
+from tapstore.stores.local import LocalStore
+from tapstore.tapfile import model
+from tapstore.tapfile.model import Participant, Tapfile
+from tapstore.tapfile.schema import UserSchema
+from tapstore.types import CREATE, OVERWRITE, Owner
+
+_GITIGNORE = """\
+# Unfinished writes, locks and signs of life mean nothing in another clone.
+.tapstore-tmp-*
+*.tmp
+.tap/locks/
+.tap/heartbeats/
+"""
+
+
+def assemble(store: Store, config: SessionConfig, config_bytes: bytes, clock: Clock) -> Session:
+    """The session of this configuration; nothing is looked at yet."""
+    state = SessionState(
+        store,
+        config,
+        config_bytes,
+        _view(store, config, clock),
+        clock=clock,
+        user_check=_user_check(store, config),
+    )
+    return Session(state, clock=clock)
+
+
+def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
+    lock = log_file = None
+    if isinstance(store, LocalStore):
+        # After a power loss the view is published again; it need not be on the disk.
+        store = LocalStore(store.root, durability="none", clock=clock)
+        log_file = SessionLogFile(store.local_path(configs.SESSION_LOG_KEY))
+        if config.foreign:
+            owner = Owner(
+                agent=f"{socket.gethostname()}:{os.getpid()}",
+                instance=new_id(),
+                host=socket.gethostname(),
+                pid=os.getpid(),
+            )
+            lock = TapfileLock(
+                store,
+                configs.TAPFILE_LOCK_KEY,
+                owner,
+                clock=clock,
+                foreign_stale_after=config.foreign_lock_stale_seconds or None,
+            )
+    return View(store, config, lock=lock, log_file=log_file)
+
+
+def _user_check(store: Store, config: SessionConfig) -> Callable[[dict[str, Any]], None] | None:
+    if not config.has_schema:
+        return None
+    return UserSchema(store.get(config.schema_key).data).check
+
+
+def create(
+    url: object,
+    *,
+    roles: Iterable[str] | Mapping[str, int] = (),
+    phase: str = "",
+    phases: Iterable[str] = (),
+    session_id: str | None = None,
+    tapfile_format: TapfileFormat = "yaml",
+    locks: str = "o_excl",
+    foreign: bool | None = None,
+    keep_revisions: int = 64,
+    claim_ttl: float = 60,
+    max_attempts: int = 3,
+    notify_consumers: bool = True,
+    schema: bytes | None = None,
+    fields: Mapping[str, Any] | None = None,
+    by: str = "",
+    storage_options: Mapping[str, Any] | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Session:
+    """Make a session at `url` and open it.
+
+    `url`: a path, a URL (`file:///…`, `memory://…`, any scheme of fsspec), or fsspec's own
+    `(filesystem, path)`; `storage_options` as in fsspec.
+    `roles`: names, a repeated one has so many slots; or a mapping of name to slots.  `phases`:
+    the phases allowed, in order (none: any).  `foreign`: programs that edit the Tapfile
+    themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
+    that every revision must also meet.  `fields`: further fields of the Tapfile.
+
+    Raises `AlreadyExistsError` if there is a session, `NotAllowedError` for options that no
+    session can work with.
+    """
+    store = registry.open_store(url, storage_options=storage_options, clock=clock)
+    if not store.capabilities.create:
+        raise UnsupportedOperationError(
+            f"{store.url} has no exclusive creation, which every session needs"
+        )
+    configs.refuse_second(store)
+    if foreign is None:
+        foreign = store.capabilities.files
+    elif foreign and not store.capabilities.files:
+        raise UnsupportedOperationError(
+            f"{store.url} is not made of files, so no other program can edit the Tapfile there: "
+            "leave out foreign=True"
+        )
+    now = store.now()
+    config = SessionConfig(
+        session_id=check_name(session_id or _default_id(store.url), "session id"),
+        incarnation=new_id(),
+        created_at=format_time_ms(now),
+        tapfile_format=tapfile_format,
+        locks=locks,
+        foreign=foreign,
+        keep_revisions=keep_revisions,
+        claim_ttl_seconds=claim_ttl,
+        max_attempts=max_attempts,
+        notify_consumers=notify_consumers,
+        has_schema=schema is not None,
+    )
+    configs.check(config)
+    registry.open_locks(locks, store, configs.LOCKS_PREFIX, clock=clock).close()
+    names = (
+        [name for name, count in roles.items() for _ in range(count)]
+        if isinstance(roles, Mapping)
+        else list_names(roles, "roles")
+    )
+    if taken := model.TAPFILE_FIELDS & (fields or {}).keys():
+        raise NotAllowedError(
+            f"fields: {', '.join(sorted(taken))} of a Tapfile cannot be given as a further field"
+        )
+    tapfile = Tapfile(
+        session_id=config.session_id,
+        participants=tuple(Participant(role=model.check_role(name)) for name in names),
+        phases=tuple(check_name(p, "phase") for p in list_names(phases, "phases")),
+        extra=dict(fields or {}),
+    )
+    if not phase and tapfile.phases:
+        phase = tapfile.phases[0]
+    if phase:
+        tapfile = tapfile.with_phase(phase)
+    if schema is not None:
+        UserSchema(schema).check(model.to_doc(tapfile))
+        store.put(config.schema_key, schema, OVERWRITE)
+    first_revision(store, config, tapfile, by=by, at=now)
+    config_bytes = configs.create(store, config)
+    if isinstance(store, LocalStore):
+        _make_folders(store, tapfile)
+    session = assemble(store, config, config_bytes, clock)
+    session.state.publish()
+    return session
+
+
+def _default_id(url: str) -> str:
+    return url.rstrip("/").rpartition("/")[2] or "session"
+
+
+def _make_folders(store: LocalStore, tapfile: Tapfile) -> None:
+    """The folders that plain programs expect to be there, and what git should leave out."""
+    inboxes = [f"inbox/{encode_name(role)}" for role in tapfile.roles()]
+    for folder in (configs.LOCKS_PREFIX, "artifacts", "inbox", "logs", *inboxes):
+        os.makedirs(store.local_path(folder), exist_ok=True)
+    try:
+        store.put(".gitignore", _GITIGNORE.encode(), CREATE)
+    except AlreadyExistsError:
+        pass  # the user's own
+
+
+def open(
+    url: object,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    locks: str | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+) -> Session:
+    """Open the session at `url` (as in `create`).
+
+    `locks`, if given, has to be the lock service that the session remembers.  Raises
+    `SessionNotFoundError`.
+    """
+    store = registry.open_store(url, storage_options=storage_options, clock=clock)
+    data = configs.raw(store)
+    config = configs.parse(store, data)
+    if locks is not None and locks != config.locks:
+        raise NotAllowedError(
+            f"session {config.session_id} uses locks={config.locks!r}, not {mask_url(locks)!r}; "
+            "all who open it must use the same: leave `locks` out"
+        )
+    return assemble(store, config, data, clock)
