@@ -5,11 +5,13 @@ From the claim on, heartbeats are written in the background until it ends.  `los
 every commit through the claim checks it anyway, so what comes too late is refused.
 
 Used in a `with` block: an exception fails the claim with its reason, Ctrl-C releases it, and a
-block that ends without `complete`, `fail` or `release` releases it with a warning.
+block that ends without `complete`, `fail` or `release` releases it with a warning.  A forked child
+does not inherit it (`Session.resume_claim` may), nor does it end it by leaving the block.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -60,6 +62,7 @@ class Claim:
         """1 for the first claim of this round."""
         self._count = 0
         self._ended = False
+        self._pid = os.getpid()
         self._renewer: Renewer | None = None
         if beating:
             callback = None if on_lost is None else lambda: on_lost(self)
@@ -222,7 +225,8 @@ class Claim:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._ended:
+        # A forked child leaves the block, too, perhaps by its exit; the claim is its parent's.
+        if self._ended or self._pid != os.getpid():
             return
         if error is None:
             warnings.warn(

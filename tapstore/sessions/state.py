@@ -11,6 +11,7 @@ It does not keep anybody's claim alive and does not start threads.
 from __future__ import annotations
 
 import errno
+import os
 import random
 import threading
 import warnings
@@ -98,10 +99,25 @@ class SessionState:
         self._user_check = user_check
         files = store.capabilities.files
         self._turns = Turns(store.local_path(configs.SESSION_KEY) if files else None, clock)
-        self._mutex = threading.RLock()
         self._snapshot: Snapshot | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._mutex = threading.RLock()
         self._beats: dict[str, str] = {}
         self._beats_mutex = threading.Lock()
+
+    def _notice_fork(self) -> None:
+        # A thread of the parent may have held a mutex, and is not here to give it back.  The
+        # heartbeats are the parent's to report.
+        if self._pid != os.getpid():
+            self._begin()
+
+    def _alone(self) -> threading.RLock:
+        """To be held while committing."""
+        self._notice_fork()
+        return self._mutex
 
     # Reading
 
@@ -110,7 +126,7 @@ class SessionState:
 
         Costs one look for the next record when nothing changed.
         """
-        with self._mutex:
+        with self._alone():
             self.check_alive()
             snapshot = self._read()
             if self._view.foreign and self._view.needs_attention(snapshot):
@@ -186,7 +202,7 @@ class SessionState:
         format.render({}, fmt=self.config.tapfile_format)
         while True:
             try:
-                with self._mutex:
+                with self._alone():
                     return self._try(batch)
             except _RacedError as exc:
                 attempt += 1
@@ -212,7 +228,10 @@ class SessionState:
 
     def publish(self) -> None:
         """Bring the Tapfile up to date; an edit of it is imported first."""
-        with self._mutex, self._view.exclusive(wait=self.config.tapfile_lock_wait_seconds) as mine:
+        with (
+            self._alone(),
+            self._view.exclusive(wait=self.config.tapfile_lock_wait_seconds) as mine,
+        ):
             snapshot = self._read()
             if mine and self._view.foreign:
                 self._settle(snapshot)
@@ -322,6 +341,7 @@ class SessionState:
 
     def note_beat(self, claim: str, at: float | None) -> None:
         """Remember the time of a claim's heartbeat for the next commit; None: forget it."""
+        self._notice_fork()
         with self._beats_mutex:
             if at is None:
                 self._beats.pop(claim, None)
