@@ -62,6 +62,7 @@ class Claim:
         """1 for the first claim of this round."""
         self._count = 0
         self._ended = False
+        self._ending = False
         self._pid = os.getpid()
         self._renewer: Renewer | None = None
         if beating:
@@ -72,6 +73,7 @@ class Claim:
                 name=f"heartbeat of {self.slot}",
                 clock=session.clock,
                 on_lost=callback,
+                error=ClaimLostError,
             )
             self._renewer.start()
 
@@ -112,6 +114,9 @@ class Claim:
         session = self._session
         started = session.clock.monotonic()
         if session.state.peek().tapfile.claimed_by(self.id) is None:
+            if self._ending:
+                # A heartbeat was due right after the commit that ends the claim: nothing is lost.
+                return started + self._grant.ttl_seconds
             raise ClaimLostError(
                 f"the claim of {self.slot} in session {session.id} by {self.agent} has ended: "
                 "`tapstore log` tells why"
@@ -201,10 +206,14 @@ class Claim:
 
     def _end(self, operation: Operation) -> None:
         self.check()
+        self._ending = True
         try:
             self._session.state.commit(operation)
         except ClaimLostError:
             self.detach()
+            raise
+        except BaseException:
+            self._ending = False
             raise
         self.detach()
         heartbeats.forget(self._session.state.store, agent=self.agent, claim=self.id)
