@@ -53,7 +53,7 @@ def session(tmp_path, monkeypatch):
         (["edit", "--unset", "nothing"], 6, "there are version, session_id, participants"),
         (["edit", "--set", "participants.x.agent_id=1"], 6, "has no 'x'; it has coder"),
         (["gc", "--parked", "nothing"], 6, "nothing"),
-        (["edit", "--set", "participants.coder.status=busy"], 3, "can't go from pending to busy"),
+        (["edit", "--set", "participants.coder.status=busy"], 7, "must be one of 'pending'"),
         (["edit", "--set", "participants.coder.heartbeat=never"], 7, "2024-04-15T10:30:00Z"),
         (["publish", "--uri", "weird://x/y", "--as", "x", "--checksum", "md5:1"], 7, "sha256:"),
     ],
