@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import Source
 from tapstore.artifacts.streams import Progress
-from tapstore.errors import ClaimLostError, TapstoreError
+from tapstore.errors import ClaimLostError, OutcomeUnknownError, StoreError, TapstoreError
 from tapstore.locks.guard import Renewer
 from tapstore.sessions import heartbeats
 from tapstore.sessions.config import new_id
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 class ClaimNotEndedWarning(UserWarning):
     """A `with session.claim(…)` block ended without `complete`, `fail` or `release`."""
+
+
+class ConsumersNotToldWarning(UserWarning):
+    """A claim is completed, but signal files for its consumers could not be written."""
 
 
 class Claim:
@@ -192,7 +196,15 @@ class Claim:
                 overwrite=overwrite,
             )
         )
-        self._session.notify_consumers(self)
+        try:
+            self._session.notify_consumers(self)
+        except (StoreError, OutcomeUnknownError) as exc:
+            warnings.warn(
+                f"the claim of {self.slot} is completed, but not every consumer has got a signal "
+                f"file: {exc}",
+                ConsumersNotToldWarning,
+                stacklevel=2,
+            )
 
     def fail(self, reason: str, *, phase: str = "") -> None:
         """End the claim as failed.  The slot stays failed until somebody reopens it."""
@@ -216,7 +228,8 @@ class Claim:
             self._ending = False
             raise
         self.detach()
-        heartbeats.forget(self._session.state.store, agent=self.agent, claim=self.id)
+        with suppress(StoreError):  # it has ended all the same; `gc` finds the file
+            heartbeats.forget(self._session.state.store, agent=self.agent, claim=self.id)
 
     def detach(self) -> None:
         """Stop heartbeats and leave the claim as it is, for another process to resume."""

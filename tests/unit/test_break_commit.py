@@ -8,6 +8,7 @@ import pytest
 import tapstore
 from tapstore.commitlog import CommitLog
 from tapstore.errors import FormatError, NotFoundError, OutcomeUnknownError, StoreError
+from tapstore.sessions.claim import ConsumersNotToldWarning
 from tapstore.sessions.view import ViewWarning
 from tapstore.stores.memory import MemoryStore
 from tapstore.testing.faults import Fault, FaultyStore, lost, refuse
@@ -120,3 +121,26 @@ def test_a_damaged_old_record_does_not_fail_the_commit_whose_line_is_logged(tmp_
         with pytest.warns(ViewWarning, match="damaged"):
             session.set_phase("next")
         assert session.state.peek().tapfile.current_phase == "next"
+
+
+def test_a_claim_is_completed_although_its_heartbeat_file_can_not_be_removed(tmp_path):
+    with tapstore.create(str(tmp_path), roles=["coder"]) as session:
+        claim = session.claim("coder", agent="a")
+        inner = session.store
+        session.state.store = FaultyStore(
+            inner, Fault("delete", ".tap/heartbeats/*", before=refuse(errno.EIO))
+        )
+        claim.complete()
+        assert session.tapfile.slots("coder")[0].status == "completed"
+
+
+def test_a_claim_is_completed_although_its_consumers_can_not_be_told(tmp_path):
+    with tapstore.create(str(tmp_path), roles=["coder", "reviewer"]) as session:
+        claim = session.claim("coder", agent="a")
+        claim.publish("x", b"1", consumers=["reviewer"])
+        session.store = FaultyStore(
+            session.store, Fault("put", "inbox/*", before=refuse(errno.EIO))
+        )
+        with pytest.warns(ConsumersNotToldWarning, match="is completed"):
+            claim.complete()
+        assert session.tapfile.slots("coder")[0].status == "completed"
