@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from tapstore.sessions.session import Session
 
 
+MAX_REASON = 4000
+"""Characters of an exception's message that are kept as the reason of a failure."""
+
+
 class ClaimNotEndedWarning(UserWarning):
     """A `with session.claim(…)` block ended without `complete`, `fail` or `release`."""
 
@@ -251,13 +255,14 @@ class Claim:
         if self._ended or self._pid != os.getpid():
             return
         if error is None:
+            self.release("ended without a result")
+            # Last: a filter may make it an error.
             warnings.warn(
                 f"the claim of {self.slot} ended without complete(), fail() or release(); "
                 "it was released",
                 ClaimNotEndedWarning,
                 stacklevel=2,
             )
-            self.release("ended without a result")
         elif isinstance(error, ClaimLostError):
             self.detach()
         else:
@@ -265,11 +270,17 @@ class Claim:
             # fails too, the watchdog takes the role back.
             with suppress(TapstoreError, OSError):
                 if isinstance(error, Exception):
-                    self.fail(f"{kind.__name__ if kind else 'error'}: {error}")
+                    self.fail(_told(error))
                 else:
-                    self.release(f"interrupted ({kind.__name__ if kind else 'exit'})")
+                    self.release(f"interrupted ({type(error).__name__})")
             if not self._ended:
                 self.detach()
 
     def __repr__(self) -> str:
         return f"<Claim of {self.slot} by {self.agent}, token {self.token}>"
+
+
+def _told(error: Exception) -> str:
+    """An error as a reason: messages may hold file names that are no Unicode, or whole outputs."""
+    text = f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
+    return text if len(text) <= MAX_REASON else f"{text[:MAX_REASON]}…"

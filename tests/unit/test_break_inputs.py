@@ -5,6 +5,7 @@ import pytest
 import tapstore
 from tapstore.artifacts.model import Artifact
 from tapstore.sessions import config, history
+from tapstore.sessions.claim import ClaimNotEndedWarning
 
 
 @pytest.fixture
@@ -153,3 +154,22 @@ def test_a_reason_that_is_no_text_does_not_damage_the_log(session, reason):
     session.set_phase("later")
     assert list(history.verify(session.state.log)) == []
     assert list(session.state.log.strays(session.state.peek().head)) == []
+
+
+@pytest.mark.parametrize("message", ["no file 'bad\udcff'", "x" * 5_000_000], ids=["bytes", "long"])
+def test_an_error_whose_message_can_not_be_kept_as_it_is_fails_the_claim_all_the_same(
+    session, message
+):
+    with pytest.raises(RuntimeError), session.claim("coder", agent="a"):
+        raise RuntimeError(message)
+    coder = session.tapfile.slots("coder")[0]
+    assert coder.status == "failed"
+    assert len(coder.reason) < 5000
+    assert coder.reason.startswith(f"RuntimeError: {message[:10]}")
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_claim_is_released_also_where_the_warning_about_it_is_an_error(session):
+    with pytest.raises(ClaimNotEndedWarning), session.claim("coder", agent="a"):
+        pass
+    assert session.tapfile.slots("coder")[0].status == "pending"
