@@ -101,11 +101,15 @@ def _read(text: str) -> tuple[Any, int]:
     except RecursionError as exc:
         raise FaultError(f"it is nested deeper than {fields.MAX_DEPTH} levels") from exc
     except json.JSONDecodeError as exc:
-        if exc.msg.startswith("Invalid \\escape"):
-            # Flow style of YAML, which writes control characters as `\x1F`.
+        broken = FaultError(f"it is no JSON: {exc.msg}", line=exc.lineno, column=exc.colno)
+        # Flow style of YAML may begin like JSON.  But it folds a raw line break within a text to
+        # a space, so what has one is left to be mended.
+        if exc.msg.startswith("Invalid control character"):
+            raise broken from exc
+        try:
             return _read_yaml(text)
-        # Flow style of YAML would take some of it, and fold a line break within a text to a space.
-        raise FaultError(f"it is no JSON: {exc.msg}", line=exc.lineno, column=exc.colno) from exc
+        except FaultError:
+            raise broken from exc
 
 
 def _read_yaml(text: str) -> tuple[Any, int]:

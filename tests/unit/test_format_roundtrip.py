@@ -219,5 +219,14 @@ def test_what_could_not_be_read_back_for_its_depth_is_not_rendered():
         format.render({"x": deep})
 
 
-def test_flow_style_with_an_escape_that_json_does_not_have_is_yaml():
-    assert format.parse(b'{"\\x1F": null, "a": 1}') == {"\x1f": None, "a": 1}
+@pytest.mark.parametrize(
+    ("data", "document"),
+    [(b'{"\\x1F": null, "a": 1}', {"\x1f": None, "a": 1}), (b"{\"\\r\": 'null'}", {"\r": "null"})],
+)
+def test_flow_style_that_begins_like_json_is_yaml(data, document):
+    assert format.parse(data) == document
+
+
+def test_a_raw_line_break_within_a_json_text_is_refused_and_not_folded():
+    with pytest.raises(FormatError, match="no JSON: Invalid control character"):
+        format.parse(b'{"a": "one\ntwo"}')
