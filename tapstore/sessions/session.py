@@ -126,7 +126,7 @@ class Session:
                 break
             except AlreadyClaimedError:
                 # Nothing needs to be running for recovery: whoever wants the role looks.
-                if any(True for _ in self._watchdog.sweep()):
+                if any(True for _ in self._watchdog.sweep(by=agent)):
                     continue
                 if not waiter.wait():
                     raise
@@ -478,9 +478,9 @@ class Session:
         lease = self.locks.acquire(name, owner, ttl=ttl, wait=wait, reason=reason)
         return Guard(self.locks, lease, clock=self.clock, on_lost=on_lost)
 
-    def sweep(self) -> builtins.list[Participant]:
+    def sweep(self, *, by: str = "watchdog") -> builtins.list[Participant]:
         """Take roles back from agents that died; returns the slots that were reset."""
-        return [judgement.participant for judgement in self._watchdog.sweep()]
+        return [judgement.participant for judgement in self._watchdog.sweep(by=by)]
 
     def judge(self) -> builtins.list[heartbeats.Judgement]:
         """How alive the working participants are; changes nothing."""

@@ -16,7 +16,6 @@ import random
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -38,6 +37,7 @@ from tapstore.errors import (
 from tapstore.sessions import config as configs
 from tapstore.sessions import history
 from tapstore.sessions.config import SessionConfig, new_id
+from tapstore.sessions.snapshot import Snapshot
 from tapstore.sessions.turns import Turns
 from tapstore.sessions.view import View, ViewWarning
 from tapstore.tapfile import effects, format, operations, schema
@@ -51,26 +51,6 @@ ATTEMPTS = 4
 """How often a commit is sent of which the place does not say what became of it."""
 
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """One committed revision."""
-
-    head: Head
-    tapfile: Tapfile
-    document: dict[str, Any]
-    """Shared; never changed in place."""
-
-    content: bytes
-    """The document as it is kept: JSON."""
-
-    at: float
-    """Time of the commit, seconds since the epoch in the store's clock."""
-
-    @property
-    def rev(self) -> int:
-        return self.head.n
 
 
 class _RacedError(Exception):

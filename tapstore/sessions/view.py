@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -27,12 +27,10 @@ from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError
 from tapstore.sessions import history
 from tapstore.sessions.config import CONFLICTS_PREFIX, TAPFILE_KEY, SessionConfig
 from tapstore.sessions.sessionlog import SessionLogFile
+from tapstore.sessions.snapshot import Snapshot
 from tapstore.tapfile import edits, format, schema
 from tapstore.tapfile.operations import Edit, Operation, Park
 from tapstore.types import CREATE, OVERWRITE
-
-if TYPE_CHECKING:
-    from tapstore.sessions.state import Snapshot
 
 REST_SECONDS = 2.0
 """What can't be read, or lacks entries, may be half-written: it is judged after this long."""

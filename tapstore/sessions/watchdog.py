@@ -20,11 +20,8 @@ from tapstore.tapfile.operations import Reset
 class Watchdog:
     """Judges the claims of one session and resets the stale ones."""
 
-    def __init__(
-        self, state: SessionState, *, by: str = "watchdog", clock: Clock = SYSTEM_CLOCK
-    ) -> None:
+    def __init__(self, state: SessionState, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._state = state
-        self._by = by
         self._observer = Observer(
             state.store, clock=clock, default_ttl=state.config.claim_ttl_seconds
         )
@@ -33,16 +30,16 @@ class Watchdog:
         """What it thinks of every working participant; changes nothing."""
         return self._observer.judge(self._state.refresh().tapfile)
 
-    def sweep(self) -> Iterator[Judgement]:
+    def sweep(self, *, by: str = "watchdog") -> Iterator[Judgement]:
         """Reset every stale claim; yields what was reset.
 
         A claim needs to stay unchanged between two calls for its ttl, or be old beyond doubt.
         """
         for judgement in self.judge():
-            if judgement.health is Health.STALE and self._reset(judgement):
+            if judgement.health is Health.STALE and self._reset(judgement, by):
                 yield judgement
 
-    def _reset(self, judgement: Judgement) -> bool:
+    def _reset(self, judgement: Judgement, by: str) -> bool:
         participant = judgement.participant
         claim = "" if participant.claim is None else participant.claim.id
         ttl = self._state.config.claim_ttl_seconds
@@ -50,7 +47,7 @@ class Watchdog:
             ttl = participant.claim.ttl_seconds
         operation = Reset(
             id=new_id(),
-            by=self._by,
+            by=by,
             reason=(
                 f"no sign of life from {participant.agent_id} for {judgement.age_seconds:.0f} s "
                 f"(ttl {ttl:g} s)"

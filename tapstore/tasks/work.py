@@ -247,7 +247,7 @@ def seek(
     such role or phase.
     """
     check_name(agent, "agent id")
-    session.sweep()
+    session.sweep(by=agent)
     tapfile = session.tapfile
     wanted.check(tapfile, phase, then)
     inbox = Inbox(session.state, wanted.role)
