@@ -289,6 +289,7 @@ class SessionState:
             before.tapfile, state, effects.effects(before.document, document), batch, at
         )
         content = format.render(document, fmt="json")
+        format.check_size(document, content, fmt=self.config.tapfile_format)
         head = self._commit(before.head, write_id, content, entry)
         # The files of a deleted session could have been made anew by this very write.
         try:
@@ -345,4 +346,6 @@ def first_revision(
     entry = history.make_entry(None, state, effects.effects({}, document), (), at)
     entry |= {"by": by, "reason": "created"}
     log = CommitLog(store, config.prefix, keep=config.keep_revisions)
-    log.commit(None, write_id, format.render(document, fmt="json"), entry)
+    content = format.render(document, fmt="json")
+    format.check_size(document, content, fmt=config.tapfile_format)
+    log.commit(None, write_id, content, entry)

@@ -171,6 +171,19 @@ def render(doc: Mapping[str, Any], *, fmt: Format = "yaml") -> bytes:
     return b"".join((sealed, _SEAL, hashlib.sha256(sealed).hexdigest().encode(), b"\n"))
 
 
+def check_size(doc: Mapping[str, Any], content: bytes, *, fmt: Format) -> None:
+    """Raise `FormatError` if `doc`, which is `content` in JSON, could not be read back as `fmt`."""
+    size = len(content)
+    # A delete character takes 1 byte in JSON and 4 in YAML; nothing grows more.
+    if size > MAX_BYTES // 5 and fmt == "yaml":
+        size = max(size, len(render(doc, fmt=fmt)))
+    if size > MAX_BYTES:
+        raise FormatError(
+            f"the Tapfile would have {size:,} bytes, and at most {MAX_BYTES:,} are read; large "
+            "values belong into artifacts"
+        )
+
+
 def _named_by(stamp: Any) -> str | None:
     if not isinstance(stamp, dict):
         return None

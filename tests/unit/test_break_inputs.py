@@ -1,11 +1,14 @@
 """Hostile and mistaken input: refused with a reason, before anything was changed."""
 
+from pathlib import Path
+
 import pytest
 
 import tapstore
 from tapstore.artifacts.model import Artifact
 from tapstore.sessions import config, history
 from tapstore.sessions.claim import ClaimNotEndedWarning
+from tapstore.tapfile import format
 
 
 @pytest.fixture
@@ -173,3 +176,28 @@ def test_a_claim_is_released_also_where_the_warning_about_it_is_an_error(session
     with pytest.raises(ClaimNotEndedWarning), session.claim("coder", agent="a"):
         pass
     assert session.tapfile.slots("coder")[0].status == "pending"
+
+
+@pytest.mark.parametrize(
+    ("tapfile_format", "text"),
+    [("yaml", "x" * 4_200_000), ("json", "x" * 4_200_000), ("yaml", "\x7f" * 1_100_000)],
+    ids=["yaml", "json", "yaml-escaped"],
+)
+def test_a_tapfile_never_grows_beyond_what_is_read(tmp_path, tapfile_format, text):
+    with tapstore.create(
+        str(tmp_path / "t"), roles=["coder"], tapfile_format=tapfile_format
+    ) as session:
+        with pytest.raises(tapstore.FormatError, match="belong into artifacts"):
+            session.publish("x", b"1", metadata={"text": text})
+        assert session.state.peek().rev == 1
+
+
+def test_a_tapfile_that_is_just_not_too_large_is_read_back(session):
+    session.publish("x", b"1", metadata={"text": "\x7f" * 1_040_000})
+    data = Path(session.store.local_path(".tap/Tapfile")).read_bytes()
+    assert format.parse(data) == session.state.peek().document
+
+
+def test_a_session_is_not_made_with_a_tapfile_beyond_what_is_read(tmp_path):
+    with pytest.raises(tapstore.FormatError, match="belong into artifacts"):
+        tapstore.create(str(tmp_path / "t"), roles=["coder"], fields={"x": "y" * 5_000_000})
