@@ -267,7 +267,7 @@ def break_together(root, tmp_path, rounds):
     os.rename(root / KEY, root / "dead")
     diaries = tmp_path / "diaries"
     diaries.mkdir()
-    barrier = spawn.Barrier(6)
+    barrier = spawn.Barrier(6, timeout=60)
     processes = [
         spawn.Process(
             target=break_in_rounds, args=(root, diaries / str(number), number, rounds, barrier)
