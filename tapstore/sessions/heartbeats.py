@@ -6,14 +6,15 @@ ttl on the *observer's* monotonic clock is stale, whatever any wall clock says. 
 looks only once compares ages instead, and both clocks must agree.
 
 A participant that went to work by an edit of the Tapfile has no such file.  It is judged only
-once it has shown that it refreshes its own `heartbeat` or `last_activity`; until then it is
-listed and never reset.
+once it has shown that it refreshes its own `heartbeat` or `last_activity`, and not by one look;
+until then it is listed and never reset.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -85,50 +86,63 @@ class Judgement:
     age_seconds: float
     """Since its last sign of life, in the store's clock."""
 
+    looked: float
+    """When the observer began to look, on its monotonic clock."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """The last change that an observer saw of a claim."""
+    """A sign of life of a claim, and since when an observer has seen no other one."""
 
     token: str
     at: float
 
 
 class Observer:
-    """Watches the claims of one session; remembers what it saw between calls."""
+    """Watches the claims of one session; remembers what it saw between calls.
+
+    Several threads of a process may share it.
+    """
 
     def __init__(self, store: Store, *, clock: Clock, default_ttl: float) -> None:
         self._store = store
         self._clock = clock
         self._default_ttl = default_ttl
-        self._seen: dict[str, _Sight] = {}
+        self._seen: Mapping[str, _Sight] = {}
 
     def judge(self, tapfile: Tapfile) -> list[Judgement]:
         """Judge every working participant."""
         working = [p for p in tapfile.participants if p.status == WORKING]
-        claims = {p.claim.id for p in working if p.claim is not None}
-        self._seen = {claim: sight for claim, sight in self._seen.items() if claim in claims}
-        if not working:
-            return []
-        now = self._store.now()
-        return [self._judge(p, now) for p in working]
+        seen: dict[str, _Sight] = {}
+        judgements = []
+        if working:
+            now = self._store.now()
+            judgements = [self._judge(p, now, seen) for p in working]
+        # Replaced as a whole: another thread may be looking at the old one.
+        self._seen = seen
+        return judgements
 
-    def _judge(self, participant: Participant, now: float) -> Judgement:
+    def _judge(self, participant: Participant, now: float, seen: dict[str, _Sight]) -> Judgement:
+        # We may be stopped anywhere from here on, and the claim may show signs of life meanwhile.
+        looked = self._clock.monotonic()
         grant = participant.claim
         since = _time(participant.last_activity)
         if grant is None or (
             grant.external and not (grant.renewed or participant.heartbeat is not None)
         ):
-            return Judgement(participant, Health.UNJUDGED, max(0.0, now - since))
+            return Judgement(participant, Health.UNJUDGED, max(0.0, now - since), looked)
+        ttl = grant.ttl_seconds or self._default_ttl
         if grant.external:
             token = f"{participant.heartbeat} {participant.last_activity}"
-            beaten = written = _latest(participant.heartbeat, participant.last_activity)
+            beaten = _latest(participant.heartbeat, participant.last_activity)
+            # By no clock but that of a program that may be hours wrong: one look is not enough.
+            old = False
         else:
             token, beaten, written = self._beat(participant, grant)
-        ttl = grant.ttl_seconds or self._default_ttl
-        age = max(0.0, now - beaten)
-        stale = self._unchanged_for(grant.id, token) >= ttl or self._old(now, beaten, written, ttl)
-        return Judgement(participant, Health.STALE if stale else Health.ALIVE, age)
+            old = self._old(now, beaten, written, ttl)
+        stale = self._unchanged_for(grant.id, token, looked, seen) >= ttl or old
+        health = Health.STALE if stale else Health.ALIVE
+        return Judgement(participant, health, max(0.0, now - beaten), looked)
 
     def _beat(self, participant: Participant, grant: Grant) -> tuple[str, float, float]:
         """What identifies the last beat, its time by the store, and by the writer's clock."""
@@ -145,13 +159,15 @@ class Observer:
         written = beat.at if beat.claim == grant.id else 0.0
         return f"{beat.count} {got.info.version}", got.info.modified, written
 
-    def _unchanged_for(self, claim: str, token: str) -> float:
-        now = self._clock.monotonic()
+    def _unchanged_for(
+        self, claim: str, token: str, looked: float, seen: dict[str, _Sight]
+    ) -> float:
         sight = self._seen.get(claim)
         if sight is None or sight.token != token:
-            self._seen[claim] = _Sight(token, now)
+            seen[claim] = _Sight(token, self._clock.monotonic())
             return 0.0
-        return now - sight.at
+        seen[claim] = sight
+        return looked - sight.at
 
     def _old(self, now: float, beaten: float, written: float, ttl: float) -> bool:
         """Whether one look is enough: old by the store's clock *and* by that of the hosts."""

@@ -22,6 +22,7 @@ class Watchdog:
 
     def __init__(self, state: SessionState, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._state = state
+        self._clock = clock
         self._observer = Observer(
             state.store, clock=clock, default_ttl=state.config.claim_ttl_seconds
         )
@@ -45,6 +46,8 @@ class Watchdog:
         ttl = self._state.config.claim_ttl_seconds
         if participant.claim is not None and participant.claim.ttl_seconds:
             ttl = participant.claim.ttl_seconds
+        if self._clock.monotonic() - judgement.looked > ttl / 2:
+            return False  # we were stopped since we looked: it may have shown signs of life
         operation = Reset(
             id=new_id(),
             by=by,

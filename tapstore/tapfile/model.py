@@ -43,7 +43,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time of the commit that granted it."""
 
     ttl_seconds: float = 0
-    """Without a heartbeat for this long it counts as stale; 0: it is never judged."""
+    """Without a heartbeat for this long it counts as stale; 0: the session's default."""
 
     external: bool = False
     """An edit of the Tapfile by another program went to work; no heartbeat file belongs to it."""
