@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -131,6 +132,9 @@ def tapstore(ctx: click.Context) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; returns what to exit with."""
+    # None is what the interpreter leaves where a stream was closed (`>&-`): nobody wants to see it.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A name that the terminal's encoding lacks must not end the command that prints it.
@@ -196,9 +200,12 @@ def _warn(invocation: Invocation, message: Warning | str) -> None:
 
 
 def _complain(invocation: Invocation, value: Any, text: str) -> None:
-    if invocation.as_json:
-        sys.stderr.write(console.json_line(value))
-    else:
-        # Indented, a line that somebody put into a message can't pass for one of ours.
-        first, *rest = text.split("\n")
-        console.note(first, *(f"  {line}" for line in rest))
+    # Where it can't be said (a full disk, a reader that has gone) the exit code still tells it.
+    with suppress(OSError):
+        if invocation.as_json:
+            sys.stderr.write(console.json_line(value))
+            sys.stderr.flush()
+        else:
+            # Indented, a line that somebody put into a message can't pass for one of ours.
+            first, *rest = text.split("\n")
+            console.note(first, *(f"  {line}" for line in rest))

@@ -3,6 +3,8 @@
 import json
 import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -106,6 +108,28 @@ def test_each_command_is_listed_on_one_line():
 
 def test_the_version_is_that_of_the_package():
     assert ok("--version").out == f"tapstore {tapstore.__version__}\n"
+
+
+# Where nothing can be printed
+
+
+def in_shell(redirected: str, *arguments: str) -> int:
+    script = f'exec "$@" {redirected}'
+    command = ["sh", "-c", script, "sh", sys.executable, "-m", "tapstore", *arguments]
+    return subprocess.run(command, check=False).returncode
+
+
+def test_closed_streams_change_no_result():
+    assert in_shell(">&- 2>&-", "status") == 0
+
+
+@pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
+def test_an_error_that_nobody_can_read_keeps_its_exit_code(redirected):
+    assert in_shell(redirected, "claim", "tester") == 3
+
+
+def test_a_result_that_nobody_can_read_is_an_error():
+    assert in_shell(">/dev/full 2>/dev/null", "status") == 9
 
 
 # What is read from files is not obeyed
