@@ -91,7 +91,6 @@ class CommitLog:
         self._store = store
         self._prefix = prefix
         self._keep = keep
-        self._collected_through = 0
 
     def _record_key(self, n: int) -> str:
         return f"{self._prefix}/log/{n // RECORDS_PER_FOLDER:09d}/{n:0{_DIGITS}d}"
@@ -280,23 +279,23 @@ class CommitLog:
     def collect(self, head: Head) -> None:
         """Remove contents that are at or below head - keep, now and then.
 
-        Amortised over commits; whoever calls it may die or fail anywhere, the next one goes on.
+        The number of the commit tells whether it is time, so that of many writers one looks.  If
+        that one dies or fails, the next one removes what it left.
         """
         through = head.n - self._keep
-        if through - self._collected_through < max(1, self._keep // 2):
-            return
-        with suppress(StoreError):
-            self._collect(through)
-            self._collected_through = through
+        if through > 0 and head.n % max(1, self._keep // 2) == 0:
+            with suppress(StoreError):
+                self._collect(through)
 
     def _collect(self, through: int) -> None:
-        for info in self._store.list(f"{self._prefix}/revisions/"):
-            number = info.key.rpartition("/")[2].partition("-")[0]
+        folder = f"{self._prefix}/revisions/"
+        for name in self._store.children(folder):
+            number = name.partition("-")[0]
             if not number.isdecimal():
                 continue
             if int(number) > through:
                 break
-            self._store.delete(info.key)
+            self._store.delete(folder + name)
 
     def strays(self, head: Head) -> Iterator[str]:
         """Keys of contents that lost (their writer died before it could remove them).

@@ -68,6 +68,26 @@ def test_only_the_newest_contents_are_kept(store, keep):
     assert keep <= kept <= keep + max(1, keep // 2)
 
 
+def test_of_many_writers_one_collects(store, monkeypatch):
+    listed = []
+    children = store.children
+    monkeypatch.setattr(store, "children", lambda *args: listed.append(args) or children(*args))
+    head = None
+    for _ in range(100):
+        head = extend(CommitLog(store, "x", keep=10), 1, head)
+    assert len(listed) <= 100 / 5
+
+
+def test_what_a_collector_left_behind_is_removed_by_the_next(store):
+    log = CommitLog(store, "x", keep=4)
+    head = None
+    for n in range(1, 41):
+        head = log.commit(head, f"w{n}", b"", {})
+    log.collect(head)
+    kept = [info.key.rpartition("/")[2] for info in store.list("x/revisions/")]
+    assert [int(name.partition("-")[0]) for name in kept] == [37, 38, 39, 40]
+
+
 def test_records_are_never_collected(store):
     log = CommitLog(store, "x", keep=1)
     extend(log, 30)
