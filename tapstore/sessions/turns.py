@@ -20,10 +20,9 @@ from tapstore.abc import Clock
 WAIT_SECONDS = 0.5
 """Many commits long; who has not had its turn by then waits for somebody that was stopped."""
 
-MAX_PAUSE_SECONDS = 0.004
-MIN_PAUSE_SECONDS = 0.0005
-AGED_SECONDS = 0.1
-"""Who has waited for so long looks as often as anybody may."""
+PAUSE_SECONDS = (0.003, 0.006)
+"""Between two looks, from and to.  It does not grow: newcomers must not look more often than who
+has waited for long.  Shorter ones cost the one at work more than they gain for who waits."""
 
 
 class Turns:
@@ -64,10 +63,7 @@ class Turns:
                 # It was stopped, probably.  Waiting for it once is enough.
                 self._patience_seconds = 0.0
                 return
-            # The longer the wait, the closer the looks: newcomers must not win every time.
-            age = min(1.0, waited / AGED_SECONDS)
-            pause = MAX_PAUSE_SECONDS + age * (MIN_PAUSE_SECONDS - MAX_PAUSE_SECONDS)
-            self._clock.sleep(random.uniform(pause / 2, pause))
+            self._clock.sleep(random.uniform(*PAUSE_SECONDS))
         self._patience_seconds = WAIT_SECONDS
 
 

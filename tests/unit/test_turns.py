@@ -135,17 +135,3 @@ def test_a_child_forked_meanwhile_does_not_keep_the_turn(path, clock):
 def test_where_nothing_can_be_locked_it_is_always_our_turn(path, clock):
     with Turns(path, clock).taken(), Turns(path, clock).taken():
         assert clock.slept == 0
-
-
-def test_a_wait_is_spent_on_few_looks_at_first_and_on_more_later(path):
-    pauses = []
-
-    class Noting(SleepCounter):
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            pauses.append(seconds)
-
-    clock = Noting()
-    with Turns(path, clock).taken(), Turns(path, clock).taken():
-        pass
-    assert min(pauses[:5]) > max(pauses[-5:])
