@@ -20,7 +20,7 @@ from tapstore.errors import FormatError, NotFoundError, TapstoreError
 
 if TYPE_CHECKING:
     from tapstore.sessions.session import Session
-    from tapstore.tapfile.edits import Change
+    from tapstore.tapfile.changes import Change
 
 _HEADER = """\
 # The state of session {id}, revision {rev}.  Save and leave to apply what you change;
@@ -198,7 +198,8 @@ def _in_editor(session: Session, agent: str, reason: str) -> tuple[Change, ...]:
     import tempfile
 
     from tapstore.sessions.config import new_id
-    from tapstore.tapfile import edits, format, operations, schema, yaml_write
+    from tapstore.tapfile import format, operations, schema, yaml_write
+    from tapstore.tapfile.changes import diff
 
     snapshot = session.state.refresh()
     shown = {key: value for key, value in snapshot.document.items() if key != "tapstore"}
@@ -225,7 +226,7 @@ def _in_editor(session: Session, agent: str, reason: str) -> tuple[Change, ...]:
     try:
         document = format.parse(data, name=file.name)
         schema.check(document)
-        changes = edits.diff(snapshot.document, document)
+        changes = diff(snapshot.document, document)
         if changes:
             session.state.commit(
                 operations.Edit(

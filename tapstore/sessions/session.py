@@ -43,8 +43,9 @@ from tapstore.sessions.history import LogEntry
 from tapstore.sessions.state import SessionState
 from tapstore.sessions.waiting import Waiter
 from tapstore.sessions.watchdog import Watchdog
-from tapstore.tapfile import edits, format, operations, schema
+from tapstore.tapfile import format, operations, schema
 from tapstore.tapfile import model as model
+from tapstore.tapfile.changes import Change, diff
 from tapstore.tapfile.model import COMPLETED, Participant, Tapfile
 from tapstore.types import CREATE, Owner
 
@@ -322,7 +323,7 @@ class Session:
         by: str = "",
         reason: str = "",
         timeout: float = 60,
-    ) -> tuple[edits.Change, ...]:
+    ) -> tuple[Change, ...]:
         """Change fields of the document: `change` gets a copy and alters it in place.
 
         Returns what changed.  The same rules hold as for any other change; `FormatError` says
@@ -337,7 +338,7 @@ class Session:
             change(document)
             document = format.settled(document)
             schema.check(document)
-            changes = edits.diff(snapshot.document, document)
+            changes = diff(snapshot.document, document)
             if not changes:
                 return changes
             operation = operations.Edit(

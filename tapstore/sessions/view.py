@@ -28,7 +28,8 @@ from tapstore.sessions import history
 from tapstore.sessions.config import CONFLICTS_PREFIX, TAPFILE_KEY, SessionConfig
 from tapstore.sessions.sessionlog import SessionLogFile
 from tapstore.sessions.snapshot import Snapshot
-from tapstore.tapfile import edits, format, schema
+from tapstore.tapfile import format, schema
+from tapstore.tapfile.changes import Change, diff, edited_document, follows
 from tapstore.tapfile.operations import Edit, Operation, Park
 from tapstore.types import CREATE, OVERWRITE
 
@@ -170,8 +171,10 @@ class View:
             if not rested:
                 return Finding(publish=False)
             return Finding(self.park(identity, snapshot, str(exc), data))
-        changes = edits.diff(base_document, document)
-        if not changes or self._was_judged(identity, base, snapshot, log):
+        if self._was_judged(identity, base, snapshot, log):
+            return Finding()
+        changes = diff(self._edited(base, base_document, document, snapshot, log), document)
+        if not changes:
             return Finding()
         missing = any(
             c.path[0] in ("participants", "artifacts") and c.new is UNSET and not c.append
@@ -203,6 +206,28 @@ class View:
         base = history.document_at(log, head.n)
         assert base is not None
         return head.n, base
+
+    def _edited(
+        self,
+        base: int,
+        base_document: dict[str, Any],
+        document: dict[str, Any],
+        snapshot: Snapshot,
+        log: CommitLog,
+    ) -> dict[str, Any]:
+        """What the program that wrote `document` had before it.
+
+        Usually the revision that it names.  But if an importer died between commit and
+        publishing, the next program edited the Tapfile as the one before it had left it.
+        """
+        for number in range(base + 1, snapshot.rev + 1):
+            head = log.at(number)
+            for operation in () if head is None else history.entry_of(head).operations:
+                if isinstance(operation, Edit) and operation.external and operation.base == base:
+                    if not follows(document, base_document, operation.changes):
+                        return base_document
+                    base_document = edited_document(base_document, operation.changes)
+        return base_document
 
     def _was_judged(self, identity: str, base: int, snapshot: Snapshot, log: CommitLog) -> bool:
         # Who judged it died between commit and publishing, or the program wrote the same again.
@@ -237,7 +262,7 @@ def _parked(identity: str) -> str:
     return identity.replace("edit-", "park-", 1)
 
 
-def _author(changes: tuple[edits.Change, ...]) -> str:
+def _author(changes: tuple[Change, ...]) -> str:
     agents = {
         str(c.new) for c in changes if c.path[0] == "participants" and c.path[-1] == "agent_id"
     }

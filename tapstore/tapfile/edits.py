@@ -1,8 +1,8 @@
-"""Edits of the document: what changed between two of them, and whether it may.  Pure.
+"""Edits of the document: whether what they change may change.  Pure.
 
-Programs that know nothing of tapstore change the Tapfile by rewriting it.  `diff` finds what
-such an edit changed against the revision that was edited; `apply_changes` applies that to the
-newest state, under the same rules as every other operation, all of it or nothing.
+Programs that know nothing of tapstore change the Tapfile by rewriting it; `changes.diff` finds
+what they changed.  Here it is applied to the newest state, under the same rules as every other
+operation, all of it or nothing.
 
 A change that the newest state has in another way by now is a conflict and is refused, except
 where both can stand: items appended to a list, and the later of two times.
@@ -10,17 +10,17 @@ where both can stand: items appended to a list, and the later of two times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.paths import check_path
 from tapstore.errors import ConflictError, NotAllowedError
 from tapstore.tapfile import model as model
+from tapstore.tapfile.changes import OWN_ENTRY_FIELDS, Change, equal, labelled
 from tapstore.tapfile.model import (
     COMPLETED,
     FAILED,
@@ -30,144 +30,9 @@ from tapstore.tapfile.model import (
     Participant,
     Tapfile,
 )
-from tapstore.tapfile.values import copied, same
+from tapstore.tapfile.values import copied
 
-_OWN_ENTRY_FIELDS = frozenset(("claim", "attempt", "round"))
 _TIME_FIELDS = frozenset(("last_activity", "heartbeat"))
-
-
-class Change(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One difference between two documents.
-
-    `path` addresses entries by what they are: `("participants", "reviewer#2", "status")`,
-    `("artifacts", phase, name)`, `("anything", "else")`.
-    """
-
-    path: tuple[str, ...]
-    old: Any | UnsetType = UNSET
-    new: Any | UnsetType = UNSET
-    """Not set: removed."""
-
-    append: tuple[Any, ...] = ()
-    """Items added at the end of a list; then `old` and `new` are not set."""
-
-    claim: str = ""
-    """Of a participant: the claim that the edited revision showed."""
-
-    @property
-    def place(self) -> str:
-        return ".".join(self.path)
-
-
-# Finding what changed
-
-
-def diff(base: Mapping[str, Any], edited: Mapping[str, Any]) -> tuple[Change, ...]:
-    """What `edited` changes, compared with `base`.  The order of entries and keys is no change."""
-    changes: list[Change] = []
-    rest_base, rest_edited = dict(base), dict(edited)
-    for doc in (rest_base, rest_edited):
-        doc.pop("tapstore", None)
-    changes += _participant_changes(
-        rest_base.pop("participants", None) or [], rest_edited.pop("participants", None) or []
-    )
-    changes += _artifact_changes(
-        rest_base.pop("artifacts", None) or [], rest_edited.pop("artifacts", None) or []
-    )
-    changes += _value_changes((), rest_base, rest_edited)
-    return tuple(changes)
-
-
-def _labelled(entries: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    seen: dict[str, int] = {}
-    labelled = {}
-    for entry in entries:
-        role = entry["role"]
-        seen[role] = seen.get(role, 0) + 1
-        labelled[role if seen[role] == 1 else f"{role}#{seen[role]}"] = entry
-    return labelled
-
-
-def _participant_changes(
-    base: Sequence[Mapping[str, Any]], edited: Sequence[Mapping[str, Any]]
-) -> Iterator[Change]:
-    if same(base, edited):
-        return
-    old_entries, new_entries = _labelled(base), _labelled(edited)
-    for label in old_entries.keys() - new_entries.keys():
-        yield Change(("participants", label), old=old_entries[label])
-    for label, entry in new_entries.items():
-        before = old_entries.get(label)
-        if before is None:
-            yield Change(("participants", label), new=entry)
-            continue
-        claim = (before.get("claim") or {}).get("id", "")
-        for field in {**before, **entry}:
-            old, new = before.get(field), entry.get(field)
-            # A program that rebuilds the entries from fields it knows drops ours: no edit.
-            if not equal(old, new) and not (field in _OWN_ENTRY_FIELDS and new is None):
-                yield Change(("participants", label, field), old=old, new=new, claim=claim)
-
-
-def _artifact_changes(
-    base: Sequence[Mapping[str, Any]], edited: Sequence[Mapping[str, Any]]
-) -> Iterator[Change]:
-    if same(base, edited):
-        return
-
-    def keyed(entries: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
-        artifacts = map(artifact_model.from_doc, entries)
-        return {a.identity: artifact_model.to_doc(a) for a in artifacts}
-
-    old_entries, new_entries = keyed(base), keyed(edited)
-    for identity in old_entries.keys() - new_entries.keys():
-        yield Change(("artifacts", *identity), old=old_entries[identity])
-    for identity, entry in new_entries.items():
-        before = old_entries.get(identity, UNSET)
-        if not equal(before, entry):
-            yield Change(("artifacts", *identity), old=before, new=entry)
-
-
-def _value_changes(
-    path: tuple[str, ...], base: Mapping[str, Any], edited: Mapping[str, Any]
-) -> Iterator[Change]:
-    for key in base.keys() - edited.keys():
-        yield Change((*path, key), old=base[key])
-    for key, new in edited.items():
-        old = base.get(key, UNSET)
-        if old is UNSET:
-            yield Change((*path, key), new=new)
-        elif not equal(old, new):
-            yield from _value_change((*path, key), old, new)
-
-
-def _value_change(path: tuple[str, ...], old: Any, new: Any) -> Iterator[Change]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        yield from _value_changes(path, old, new)
-    elif isinstance(old, list) and isinstance(new, list) and old and equal(new[: len(old)], old):
-        yield Change(path, append=tuple(new[len(old) :]))
-    else:
-        yield Change(path, old=old, new=new)
-
-
-def equal(one: Any, other: Any) -> bool:
-    """Whether two values of documents are the same.
-
-    Unlike in Python `true` is not 1.  But 60.0 is 60: programs in other languages have one kind
-    of number only, and writing it back is no edit.
-    """
-    if one != other or same(one, other):
-        return bool(one == other)
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(equal, one, other))
-    return bool(one == other)
-
-
-# Applying it
 
 
 def apply_changes(
@@ -277,7 +142,7 @@ def _add_participant(doc: dict[str, Any], change: Change, base: int) -> None:
     if change.new.get("status", PENDING) not in (PENDING, WORKING) or "claim" in change.new:
         raise NotAllowedError(f"participant {label} was added; a new one is pending or working")
     model.check_role(change.new["role"])
-    there = _labelled(doc["participants"]).get(label)
+    there = labelled(doc["participants"]).get(label)
     if there is not None:
         # Another edit of the same revision added it; both meant this one, not one each.
         if not equal(there, _normal_participant(change.new)):
@@ -299,7 +164,7 @@ def _change_participant(
     head = next((p for p in state.participants if p.label == label), None)
     if head is None:
         raise NotAllowedError(f"participant {label} of revision {base} is not there any more")
-    for own in fields.keys() & _OWN_ENTRY_FIELDS:
+    for own in fields.keys() & OWN_ENTRY_FIELDS:
         raise NotAllowedError(f"participants.{label}.{own} is kept by tapstore; it can't be edited")
     held = "" if head.claim is None else head.claim.id
     status = fields.pop("status", None)

@@ -23,7 +23,7 @@ from tapstore.clock import format_time
 from tapstore.errors import AlreadyClaimedError, ClaimLostError, NotAllowedError
 from tapstore.keys import check_name, encode_name
 from tapstore.tapfile import edits
-from tapstore.tapfile.edits import Change
+from tapstore.tapfile.changes import Change
 from tapstore.tapfile.model import (
     COMPLETED,
     FAILED,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import tapstore
 from tapstore.sessions import history
-from tapstore.tapfile import edits, effects, format
+from tapstore.tapfile import effects, format
+from tapstore.tapfile.changes import diff
 
 scalars = st.none() | st.booleans() | st.sampled_from([0, 1, 0.0, 1.0, "", "1"])
 documents = st.dictionaries(
@@ -55,7 +56,7 @@ def test_an_edit_from_a_number_to_true_or_false_is_not_lost(tmp_path, old, new):
 
 
 def test_a_number_written_back_in_another_way_is_no_edit():
-    assert edits.diff({"ttl": 60.0, "list": [1]}, {"ttl": 60, "list": [1.0]}) == ()
+    assert diff({"ttl": 60.0, "list": [1]}, {"ttl": 60, "list": [1.0]}) == ()
 
 
 # What programs do that rewrite the Tapfile

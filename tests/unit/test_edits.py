@@ -10,6 +10,7 @@ from tapstore.artifacts.model import Artifact
 from tapstore.errors import ConflictError, NotAllowedError
 from tapstore.tapfile import edits, effects
 from tapstore.tapfile import operations as ops
+from tapstore.tapfile.changes import diff
 from tapstore.tapfile.model import Participant, Tapfile, from_doc, to_doc
 
 NOW = 1713177000.0
@@ -31,7 +32,7 @@ WORKING = ops.apply(
 def edited(change, base=BASE):
     document = copy.deepcopy(to_doc(base))
     change(document)
-    return edits.diff(to_doc(base), document)
+    return diff(to_doc(base), document)
 
 
 def merge(change, base=BASE, head=None, id="e1"):
@@ -240,7 +241,7 @@ def test_merging_an_edit_into_its_own_base_gives_the_edited_document(before, aft
     for key in prefixed(before):
         if key not in prefixed(after):
             wanted.pop(key)
-    changes = edits.diff(to_doc(base), wanted)
+    changes = diff(to_doc(base), wanted)
     merged = edits.apply_changes(base, changes, base=1, claim_id="e", at="", rev=2)
     assert to_doc(merged) == wanted
 

@@ -199,6 +199,30 @@ def test_an_import_that_died_before_publishing_is_not_imported_twice(session):
     assert read(session)["notes"] == ["one", "plain"]
 
 
+def test_an_edit_on_top_of_one_whose_importer_died_is_merged(session):
+    edit(session, lambda d: d["notes"].append("first") or d.update(counter=1))
+    first = tapfile(session).read_bytes()
+    assert session.tapfile.extra["counter"] == 1
+    tapfile(session).write_bytes(first)  # the importer died before it published
+    edit(session, lambda d: d["notes"].append("second") or d.update(counter=2))
+    second = tapfile(session).read_bytes()
+    assert session.tapfile.extra == {"counter": 2, "notes": ["one", "first", "second"]}
+    tapfile(session).write_bytes(second)  # and so did this one
+    edit(session, lambda d: d["notes"].append("third") or d.update(counter=3))
+    assert session.tapfile.extra == {"counter": 3, "notes": ["one", "first", "second", "third"]}
+
+
+def test_an_old_copy_does_not_undo_an_edit_whose_importer_died(session):
+    old = read(session)
+    edit(session, lambda d: d.update(counter=1))
+    first = tapfile(session).read_bytes()
+    assert session.tapfile.extra["counter"] == 1
+    tapfile(session).write_bytes(first)
+    old["notes"].append("late")
+    write(session, old)
+    assert session.tapfile.extra == {"counter": 1, "notes": ["one", "late"]}
+
+
 def test_the_view_of_a_ghost_is_published_over_at_once(tmp_path):
     with tapstore.create(str(tmp_path / "old"), roles=["coder"], phase="old") as old:
         old.set_phase("ghost")
