@@ -224,9 +224,10 @@ class View:
             head = log.at(number)
             for operation in () if head is None else history.entry_of(head).operations:
                 if isinstance(operation, Edit) and operation.external and operation.base == base:
-                    if not follows(document, base_document, operation.changes):
+                    edited = edited_document(base_document, operation.changes)
+                    if not follows(document, base_document, edited, operation.changes):
                         return base_document
-                    base_document = edited_document(base_document, operation.changes)
+                    base_document = edited
         return base_document
 
     def _was_judged(self, identity: str, base: int, snapshot: Snapshot, log: CommitLog) -> bool:

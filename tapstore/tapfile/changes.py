@@ -201,10 +201,25 @@ def edited_document(base: Mapping[str, Any], changes: Sequence[Change]) -> dict[
 
 
 def follows(
-    document: Mapping[str, Any], base: Mapping[str, Any], changes: Sequence[Change]
+    document: Mapping[str, Any],
+    base: Mapping[str, Any],
+    edited: Mapping[str, Any],
+    changes: Sequence[Change],
 ) -> bool:
-    """Whether `document` was made from `base` with these changes, not from `base` itself.
+    """Whether `document` was made from `edited`, which has these changes, and not from `base`.
 
-    It was if it shows no field of them as `base` has it.
+    Both may have been changed since.  It was made from `edited` if some change of it is still
+    there, none is undone, and each list of it was at most added to.
     """
-    return all(not same(value_at(document, c.path), value_at(base, c.path)) for c in changes)
+    evident = False
+    for change in changes:
+        before, after, now = (value_at(d, change.path) for d in (base, edited, document))
+        if same(now, after):
+            evident = True
+        elif isinstance(after, list):
+            if not isinstance(now, list) or not same(now[: len(after)], after):
+                return False
+            evident = True
+        elif same(now, before):
+            return False
+    return evident

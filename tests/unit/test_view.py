@@ -223,6 +223,19 @@ def test_an_old_copy_does_not_undo_an_edit_whose_importer_died(session):
     assert session.tapfile.extra == {"counter": 1, "notes": ["one", "late"]}
 
 
+def test_an_old_copy_that_agrees_by_chance_is_a_conflict(session):
+    old = read(session)
+    edit(session, lambda d: d["notes"].append("first") or d.update(counter=1))
+    first = tapfile(session).read_bytes()
+    assert session.tapfile.extra["counter"] == 1
+    tapfile(session).write_bytes(first)
+    old["notes"].append("late")
+    old["counter"] = 1
+    write(session, old)
+    assert session.tapfile.extra == {"counter": 1, "notes": ["one", "first"]}
+    assert "counter was changed" in parked(session)[0]["reason"]
+
+
 def test_the_view_of_a_ghost_is_published_over_at_once(tmp_path):
     with tapstore.create(str(tmp_path / "old"), roles=["coder"], phase="old") as old:
         old.set_phase("ghost")
