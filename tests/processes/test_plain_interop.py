@@ -4,8 +4,13 @@ The plain agents (`tests/plain_agents`) know nothing of tapstore: an empty lock 
 O_EXCL, YAML loaded and dumped whole, written in place or by rename.
 """
 
+import contextlib
+import json
+import os
+import random
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -89,6 +94,51 @@ def test_the_same_with_twenty_thousand_commits(session, tmp_path):
     own = loop(session, tmp_path, 5000)
     assert own > 5000
     check_loop(session, 5000, own)
+
+
+@pytest.mark.timeout(170)
+def test_plain_agents_lose_nothing_while_tapstore_agents_are_killed(session, tmp_path):
+    count = 250
+    place = session.store.root
+    workers = []
+
+    def start():
+        with (tmp_path / f"k{len(workers)}.out").open("wb") as file:
+            command = [sys.executable, str(WORKER), place, f"k{len(workers)}"]
+            workers.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file))
+
+    for _ in range(3):
+        start()
+    options = ("--poll", 0.002)
+    generator = random.Random(os.urandom(8))
+    with (
+        launch.python("increment", place, count, "--agent", "p1", *options) as p1,
+        launch.python("increment", place, count, "--agent", "p2", "--rename", *options) as p2,
+    ):
+        while p1.process.poll() is None or p2.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                p1.process.wait(generator.uniform(0.01, 0.15))
+            victim = generator.choice(workers)
+            if victim.poll() is None:
+                victim.kill()
+                start()
+        for agent in (p1, p2):
+            assert [e for e in agent.finish() if e["event"] == "lost"] == []
+    for worker in workers:
+        worker.stdin.close()
+        worker.wait(60)
+    state = session.tapfile
+    assert (state.extra["counter_p1"], state.extra["counter_p2"]) == (count, count)
+    assert sorted(state.extra["attempts"]) == sorted(p1.attempts() + p2.attempts())
+    landed = Counter(e.reason for e in session.log() if e.by[:1] == "k")
+    for output in tmp_path.glob("k*.out"):
+        for line in output.read_text().splitlines():
+            record = json.loads(line)
+            assert landed[record["attempt"]] == 1 or record["outcome"] != "ok"
+    assert state.extra["counter"] == landed.total()
+    assert list(history.verify(session.state.log)) == []
+    conflicts = Path(session.store.local_path(".tap/conflicts"))
+    assert not conflicts.exists() or not list(conflicts.iterdir())
 
 
 def test_a_plain_coder_and_a_tapstore_reviewer_work_together(session):
