@@ -1,8 +1,6 @@
 """Real processes that fight for one role, and claimants that wake up too late."""
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import tapstore
+from tests.processes.steps import Stopped
 
 RACER = Path(__file__).with_name("claim_racer.py")
 
@@ -53,59 +52,12 @@ def test_the_same_five_thousand_times(place, tmp_path, tmpfs_path):
     race(str((tmp_path if place == "disk" else tmpfs_path) / "s"), 2500)
 
 
-class Child:
-    """A forked process that stops itself before its call `number` that changes something."""
-
-    CALLS = ("open", "write", "fsync", "link", "rename", "replace", "unlink", "mkdir", "ftruncate")
-
-    def __init__(self, number, action):
-        self.reader, writer = os.pipe()
-        self.pid = os.fork()
-        if self.pid == 0:
-            os.close(self.reader)
-            self._run(number, action, writer)
-        os.close(writer)
-        _, status = os.waitpid(self.pid, os.WUNTRACED)
-        self.stopped = os.WIFSTOPPED(status)
-
-    def _run(self, number, action, writer):
-        count = 0
-
-        def wrap(function):
-            def counted(*args, **kwargs):
-                nonlocal count
-                count += 1
-                if count == number:
-                    os.kill(os.getpid(), signal.SIGSTOP)
-                return function(*args, **kwargs)
-
-            return counted
-
-        write = os.write
-        try:
-            for name in self.CALLS:
-                setattr(os, name, wrap(getattr(os, name)))
-            action()
-            write(writer, b"done")
-        except BaseException as exc:
-            write(writer, f"{type(exc).__name__}: {exc}".encode())
-        finally:
-            os._exit(0)
-
-    def outcome(self):
-        if self.stopped:
-            os.kill(self.pid, signal.SIGCONT)
-            os.waitpid(self.pid, 0)
-        with os.fdopen(self.reader) as file:
-            return file.read()
-
-
 def at_each_step(make, action, meanwhile, check, *, first=1, every=1):
     """Stop `action` before each of its steps, do `meanwhile`, let it go on, and `check`."""
     number = first
     while True:
         state = make()
-        child = Child(number, lambda state=state: action(*state))
+        child = Stopped(number, lambda state=state: action(*state))
         if not child.stopped:
             assert child.outcome() == "done"
             break

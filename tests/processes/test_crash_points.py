@@ -5,7 +5,6 @@ Whatever step it was, the next process finds a consistent session and goes on wi
 
 import os
 import shutil
-import signal
 from pathlib import Path
 
 import pytest
@@ -15,40 +14,9 @@ import tapstore
 from tapstore.errors import AlreadyExistsError, NotAllowedError
 from tapstore.sessions import history
 from tapstore.tapfile import format
+from tests.processes.steps import killed_before_call
 
-CALLS = ("open", "write", "fsync", "link", "rename", "replace", "unlink", "mkdir", "ftruncate")
 TTL = 0.2
-
-
-def killed_before_call(number, action):
-    """Run `action` in a child that is killed before its call `number`; False: it ended before."""
-    child = os.fork()
-    if child == 0:
-        try:
-            count = 0
-
-            def wrap(function):
-                def counted(*args, **kwargs):
-                    nonlocal count
-                    count += 1
-                    if count == number:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return function(*args, **kwargs)
-
-                return counted
-
-            for name in CALLS:
-                setattr(os, name, wrap(getattr(os, name)))
-            action()
-            os._exit(0)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGKILL), "the action itself failed"
-    return status == signal.SIGKILL
 
 
 # Each scenario: what must be there before, what is killed, and how the next process goes on.

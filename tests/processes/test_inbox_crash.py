@@ -3,7 +3,6 @@ finishes or sets aside a task.  The next one goes on without help: the task is d
 
 import json
 import os
-import signal
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,42 +11,12 @@ import tapstore
 from tapstore.errors import ClaimLostError, LeaseLostError
 from tapstore.tasks.inbox import Inbox
 from tapstore.tasks.work import WorkFilter, seek
+from tests.processes.steps import killed_before_call
 
 CALLS = ("link", "rename", "replace", "unlink")
 TTL = 0.3
 CODER = WorkFilter(role="coder")
 TASK = {"requirement": "x", "output_artifact_name": "x.py", "output_path": "artifacts/one/x.py"}
-
-
-def killed_before_call(number, action):
-    """Run `action` in a child that is killed before its call `number`; False: it ended before."""
-    child = os.fork()
-    if child == 0:
-        try:
-            count = 0
-
-            def wrap(function):
-                def counted(*args, **kwargs):
-                    nonlocal count
-                    count += 1
-                    if count == number:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    return function(*args, **kwargs)
-
-                return counted
-
-            for name in CALLS:
-                setattr(os, name, wrap(getattr(os, name)))
-            action()
-            os._exit(0)
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert status in (0, signal.SIGKILL), "the action itself failed"
-    return status == signal.SIGKILL
 
 
 def work_once(url, agent, *, ttl=30):
@@ -97,7 +66,7 @@ def killed_before_each_call(tmp_path, data, action):
     urls, killed = [], True
     while killed:
         urls.append(make(tmp_path, len(urls) + 1, data))
-        killed = killed_before_call(len(urls), lambda: action(urls[-1]))
+        killed = killed_before_call(len(urls), lambda: action(urls[-1]), CALLS)
     return urls
 
 
