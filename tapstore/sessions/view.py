@@ -136,7 +136,7 @@ class View:
         """Show this revision.  With a lock, only if it is still ours."""
         data = snapshot.content
         if self._config.tapfile_format == "yaml":
-            data = format.render(snapshot.document, fmt="yaml")
+            data = format.render_again(snapshot.document, fmt="yaml")
         # A lock that somebody broke while we were stopped belongs to a writer who has seen, or
         # will see, our commit in the log: it publishes, and may have been edited since.
         if self._lock is not None and not self._lock.is_ours():

@@ -158,13 +158,18 @@ def render(doc: Mapping[str, Any], *, fmt: Format = "yaml") -> bytes:
         plain = fields.settle(dict(doc))
     except FaultError as fault:
         raise _error("document", fault) from fault
+    return render_again(plain, fmt=fmt)
+
+
+def render_again(doc: dict[str, Any], *, fmt: Format) -> bytes:
+    """`render`, without another look at the values of a document that was rendered before."""
     if fmt == "json":
-        return msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
+        return msgspec.json.format(msgspec.json.encode(doc), indent=2) + b"\n"
     # Imported here: its patterns take a tenth of the start of a command that only reads.
     from tapstore.tapfile import yaml_write
 
-    body = (_HEADER + yaml_write.write(plain)).encode()
-    named = _named_by(plain.get("tapstore"))
+    body = (_HEADER + yaml_write.write(doc)).encode()
+    named = _named_by(doc.get("tapstore"))
     if named is None:
         return body
     sealed = body + f"# tapstore: {named}".encode()
