@@ -63,8 +63,5 @@ def post(
                 break  # the same request will not be liked better
         except (OSError, http.client.HTTPException) as exc:
             reason = str(getattr(exc, "reason", exc))
-    complain(
-        f"warning: {mask_url(url)} did not take {event['event']} of revision {event['rev']}: "
-        f"{reason}"
-    )
+    complain(f"{mask_url(url)} did not take {event['event']} of revision {event['rev']}: {reason}")
     return False

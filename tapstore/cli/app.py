@@ -10,14 +10,11 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import import_module
-from typing import Any
 
 import click
 
 from tapstore import __version__
-from tapstore.cli import console
 from tapstore.cli.invocation import Invocation, common_options
 from tapstore.errors import StoreError, TapstoreError
 
@@ -141,7 +138,9 @@ def run(arguments: Sequence[str]) -> int:
             stream.reconfigure(errors="backslashreplace")
     invocation = Invocation(as_json=_wants_json(arguments))
     with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_, **__: _warn(invocation, message)
+        warnings.showwarning = lambda message, *_, **__: invocation.warn(
+            type(message).__name__, str(message)
+        )
         return _run(arguments, invocation)
 
 
@@ -184,28 +183,8 @@ def _usage(exc: click.UsageError, invocation: Invocation) -> str:
 
 
 def _fail(invocation: Invocation, kind: str, message: str, exit_code: int) -> int:
-    _complain(
-        invocation,
+    invocation.complain(
         {"error": {"type": kind, "message": message, "exit_code": exit_code}},
         f"error: {message}",
     )
     return exit_code
-
-
-def _warn(invocation: Invocation, message: Warning | str) -> None:
-    kind = type(message).__name__
-    _complain(
-        invocation, {"warning": {"type": kind, "message": str(message)}}, f"warning: {message}"
-    )
-
-
-def _complain(invocation: Invocation, value: Any, text: str) -> None:
-    # Where it can't be said (a full disk, a reader that has gone) the exit code still tells it.
-    with suppress(OSError):
-        if invocation.as_json:
-            sys.stderr.write(console.json_line(value))
-            sys.stderr.flush()
-        else:
-            # Indented, a line that somebody put into a message can't pass for one of ours.
-            first, *rest = text.split("\n")
-            console.note(first, *(f"  {line}" for line in rest))

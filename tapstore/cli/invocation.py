@@ -7,7 +7,9 @@ upwards that has `.tap/`, as git finds its repository.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,6 +90,23 @@ class Invocation:
         """Explain something to a person, on standard error."""
         if not self.as_json:
             console.note(*lines)
+
+    def warn(self, kind: str, message: str) -> None:
+        """Say on standard error what went wrong but does not end the command."""
+        warning = {"warning": {"type": kind, "message": message}}
+        self.complain(warning, f"warning: {message}")
+
+    def complain(self, value: Any, text: str) -> None:
+        """Print an error or warning on standard error: the value with `--json`, else the text."""
+        # Where it can't be said (a full disk, a reader that has gone) the exit code still tells it.
+        with suppress(OSError):
+            if self.as_json:
+                sys.stderr.write(console.json_line(value))
+                sys.stderr.flush()
+            else:
+                # Indented, a line that somebody put into a message can't pass for one of ours.
+                first, *rest = text.split("\n")
+                console.note(first, *(f"  {line}" for line in rest))
 
 
 def _upwards() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -78,9 +79,9 @@ def watch(
         if kinds and event["event"] not in kinds:
             continue
         if webhook is not None:
-            alarm.post(webhook, event, complain=console.note)
+            alarm.post(webhook, event, complain=partial(invocation.warn, "WebhookWarning"))
         if command:
-            _give(command, event)
+            _give(invocation, command, event)
         elif invocation.as_json:
             console.emit(event)
         elif webhook is None:
@@ -101,7 +102,7 @@ def _events(session: Session, after: int | None, timeout: float | None) -> Itera
     raise WaitTimeoutError(f"session {session.id}: nothing happened for {timeout:g} s")
 
 
-def _give(command: Sequence[str], event: dict[str, Any]) -> None:
+def _give(invocation: Invocation, command: Sequence[str], event: dict[str, Any]) -> None:
     try:
         status = subprocess.run(
             command, input=console.json_line(event).encode(), check=False
@@ -110,7 +111,8 @@ def _give(command: Sequence[str], event: dict[str, Any]) -> None:
         kind = NoCommandError if isinstance(exc, FileNotFoundError) else CannotRunError
         raise kind(f"cannot run {command[0]!r}: {exc.strerror}") from exc
     if status:
-        console.note(
-            f"warning: {command[0]} exited with {status} on {event['event']} of revision "
-            f"{event['rev']}; watching goes on"
+        invocation.warn(
+            "CommandWarning",
+            f"{command[0]} exited with {status} on {event['event']} of revision {event['rev']}; "
+            "watching goes on",
         )

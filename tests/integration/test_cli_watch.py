@@ -103,6 +103,12 @@ def test_a_command_that_fails_is_complained_about_and_watching_goes_on():
     assert called.err.count("exited with 3 on") == 3
 
 
+def test_a_warning_is_an_object_with_json():
+    called = call(*PAST, "--event", "failed", "--json", "--", sys.executable, "-c", "exit(3)")
+    warning, _ = map(json.loads, called.err.splitlines())
+    assert warning["warning"].keys() == {"type", "message"}
+
+
 def test_a_command_that_is_not_there_ends_the_watch():
     assert call(*PAST, "--", "./missing").status == 127
 
