@@ -25,9 +25,18 @@ def check(url: str | None) -> str | None:
     """Return `url` if events can be posted there."""
     if url is None:
         return None
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as exc:  # brackets that do not match, a port that is no number
+        raise click.BadParameter(f"this is no URL of the form https://host/path: {exc}") from exc
+    if not good:
         raise click.BadParameter(f"{mask_url(url)!r} is no URL of the form https://host/path")
+    if not url.isascii() or not url.isprintable() or " " in url:
+        raise click.BadParameter(
+            f"{mask_url(url)!r} has characters that no URL may have: write %20 for a space, and so "
+            "on"
+        )
     return url
 
 
@@ -43,6 +52,12 @@ def post(
     import urllib.error
     import urllib.request
 
+    class Posted(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_: Any) -> None:
+            # Followed, it would become a GET without the event, and be answered with 200.
+            return None
+
+    opener = urllib.request.build_opener(Posted)
     request = urllib.request.Request(
         url,
         data=console.json_line(event).encode(),
@@ -54,11 +69,13 @@ def post(
         if attempt:
             sleep(PAUSE_SECONDS * 2**attempt / 2)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
+            with opener.open(request, timeout=TIMEOUT_SECONDS):
                 return True
         except urllib.error.HTTPError as exc:
             exc.close()
             reason = f"HTTP {exc.code} {exc.reason}"
+            if (elsewhere := exc.headers.get("Location")) is not None:
+                reason += f"; it points to {mask_url(elsewhere)}, which is not followed"
             if exc.code < 500 and exc.code not in (408, 429):
                 break  # the same request will not be liked better
         except (OSError, http.client.HTTPException) as exc:

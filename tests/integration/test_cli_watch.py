@@ -29,7 +29,14 @@ def hook():
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             server.taken.append((self.path, self.headers["Content-Type"], json.loads(body)))
-            self.send_response(server.answers.pop(0) if server.answers else 200)
+            status = server.answers.pop(0) if server.answers else 200
+            self.send_response(status)
+            if 300 <= status < 400:
+                self.send_header("Location", f"{server.url}/elsewhere")
+            self.end_headers()
+
+        def do_GET(self):
+            self.send_response(200)
             self.end_headers()
 
         def log_message(self, *_):
@@ -140,6 +147,21 @@ def test_a_webhook_that_stays_out_of_order_is_given_up_and_complained_about(hook
 def test_a_webhook_that_refuses_is_not_asked_again(hook):
     hook.answers = [404]
     assert not alarm.post(hook.url, EVENT, complain=lambda _: None, sleep=pytest.fail)
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_webhook_that_points_elsewhere_did_not_get_the_event(hook, status):
+    hook.answers = [status]
+    said: list[str] = []
+    assert not alarm.post(hook.url, EVENT, complain=said.append, sleep=lambda _: None)
+    assert f"it points to {hook.url}/elsewhere, which is not followed" in said[0]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://[::1", "http://host:port/", "http://host/a b", "http://h/ü"]
+)
+def test_a_webhook_that_no_event_could_reach_is_refused(url):
+    assert call("watch", "--webhook", url, "--timeout", "0").status == 2
 
 
 def test_a_webhook_that_is_not_there_is_complained_about_without_its_secrets():
