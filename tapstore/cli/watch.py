@@ -6,6 +6,8 @@ with `--after` the last revision that they saw misses nothing.
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -74,6 +76,8 @@ def watch(
     tapstore watch --event failed --event reset -- notify-send "an agent needs help"
     tapstore watch --event failed --webhook https://alerts.example/hook
     """  # fmt: skip
+    if command:
+        _check(command)
     session = invocation.open()
     for event in _events(session, after, timeout):
         if kinds and event["event"] not in kinds:
@@ -100,6 +104,12 @@ def _events(session: Session, after: int | None, timeout: float | None) -> Itera
         for event in events(head):
             yield {**event, **whose}
     raise WaitTimeoutError(f"session {session.id}: nothing happened for {timeout:g} s")
+
+
+def _check(command: Sequence[str]) -> None:
+    """Say now that there is no such command, not when the first alarm would be given."""
+    if shutil.which(command[0]) is None and not os.path.exists(command[0]):
+        raise NoCommandError(f"cannot run {command[0]!r}: there is no such command")
 
 
 def _give(invocation: Invocation, command: Sequence[str], event: dict[str, Any]) -> None:

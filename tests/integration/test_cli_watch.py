@@ -116,8 +116,8 @@ def test_a_warning_is_an_object_with_json():
     assert warning["warning"].keys() == {"type", "message"}
 
 
-def test_a_command_that_is_not_there_ends_the_watch():
-    assert call(*PAST, "--", "./missing").status == 127
+def test_a_command_that_is_not_there_is_refused_before_anything_happens():
+    assert call("watch", "--timeout", "20s", "--", "./missing").status == 127
 
 
 def test_a_webhook_gets_each_event_as_json(hook):
