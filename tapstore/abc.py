@@ -156,7 +156,8 @@ class LockService(ABC):
 
         Raises `LeaseUnavailableError` naming the holder when the wait ends.  A lease whose holder
         stopped renewing is taken over only after its record stayed the same for its whole ttl on
-        the caller's own monotonic clock; no host's wall clock decides.
+        the caller's own monotonic clock.  A caller that does not wait for so long may go by age
+        instead: by the store's clock and by those of the hosts at once, never by one of them.
         """
 
     @abstractmethod

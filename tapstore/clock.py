@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 from tapstore.abc import Clock
 
@@ -15,10 +17,19 @@ class SystemClock(Clock):
         return time.time()
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return _monotonic()
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
+
+
+# Linux stops `time.monotonic` while the host is suspended: who wakes up must not believe that its
+# lease still has time.
+_monotonic: Callable[[], float] = (
+    partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    if hasattr(time, "CLOCK_BOOTTIME")
+    else time.monotonic
+)
 
 
 SYSTEM_CLOCK = SystemClock()

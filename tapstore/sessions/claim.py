@@ -82,6 +82,7 @@ class Claim:
                 clock=session.clock,
                 on_lost=callback,
                 error=ClaimLostError,
+                error=ClaimLostError,
             )
             self._renewer.start()
 
