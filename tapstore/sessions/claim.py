@@ -82,7 +82,6 @@ class Claim:
                 clock=session.clock,
                 on_lost=callback,
                 error=ClaimLostError,
-                error=ClaimLostError,
             )
             self._renewer.start()
 
