@@ -8,6 +8,7 @@ agents, roles and leases may be any printable text; `encode_name` makes a key se
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -25,6 +26,9 @@ TEMP_MARK = ".tapstore-tmp-"
 # Most keys: no segment can be a reserved name, hidden, or end in a dot.
 _PLAIN = re.compile(r"(\.tap/)?([a-z0-9_-]{5,60}/|log/){0,8}[A-Za-z0-9_-]{5,100}")
 _UNPORTABLE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
+_WORD = re.compile(r"[\w@%+=:,./][\w@%+=:,./#-]*")
+"""What no shell changes: `#` begins a comment only where a word begins."""
+
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)", re.IGNORECASE)
 
 
@@ -114,6 +118,14 @@ def encode_name(name: str) -> str:
 def decode_name(segment: str) -> str:
     """The inverse of `encode_name`."""
     return unquote(segment)
+
+
+def shell_word(text: str) -> str:
+    """`text` as one word of a POSIX shell, for a command that a message names.
+
+    Names and places are given by others: what is copied from a message must do what it says.
+    """
+    return text if _WORD.fullmatch(text) else shlex.quote(text)
 
 
 def mask_url(url: str) -> str:

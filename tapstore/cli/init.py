@@ -10,7 +10,7 @@ import click
 from tapstore.cli.invocation import Invocation, agent_option, common_options
 from tapstore.cli.params import assignment, duration, json_or_text
 from tapstore.cli.views import slot_value
-from tapstore.keys import mask_url
+from tapstore.keys import mask_url, shell_word
 
 
 def _role(value: str) -> tuple[str, int]:
@@ -145,4 +145,4 @@ def init(
         if not tapfile.participants:
             invocation.note("nobody can claim anything yet: `tapstore edit` adds participants")
         elif invocation.url:
-            invocation.note(f"next: export TAPSTORE_URL={url}")
+            invocation.note(f"next: export TAPSTORE_URL={shell_word(url)}")

@@ -16,7 +16,7 @@ from tapstore.cli.invocation import Invocation, common_options
 from tapstore.cli.views import artifact_table, artifact_value, slot_value
 from tapstore.clock import parse_time
 from tapstore.errors import StoreError
-from tapstore.keys import mask_url
+from tapstore.keys import mask_url, shell_word
 from tapstore.sessions import config as configs
 from tapstore.sessions.heartbeats import Health, Judgement
 from tapstore.tapfile.model import FAILED, PENDING, WORKING, Participant, Tapfile
@@ -164,7 +164,7 @@ def _table(tapfile: Tapfile, slots: list[dict[str, Any]], now: float) -> list[st
 
 def _remark(tapfile: Tapfile, slot: dict[str, Any]) -> str:
     """What it waits for, or what is wrong with it and what helps."""
-    label, reason = slot["slot"], slot["reason"]
+    label, reason = shell_word(slot["slot"]), slot["reason"]
     because = f": {reason}" if reason else ""
     if slot["status"] == FAILED:
         return f"`tapstore reopen {label}` starts another round{because}"

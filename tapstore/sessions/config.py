@@ -22,6 +22,7 @@ from tapstore.errors import (
     SessionNotFoundError,
     StoreError,
 )
+from tapstore.keys import shell_word
 from tapstore.types import CREATE
 
 SESSION_KEY = ".tap/session"
@@ -106,7 +107,8 @@ def raw(store: Store) -> bytes:
         return store.get(SESSION_KEY).data
     except NotFoundError as exc:
         raise SessionNotFoundError(
-            f"no session at {store.url}; `tapstore init -w {store.url} --role ROLE …` makes one"
+            f"no session at {store.url}; `tapstore init -w {shell_word(store.url)} --role ROLE …` "
+            "makes one"
         ) from exc
 
 

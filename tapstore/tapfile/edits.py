@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.paths import check_path
 from tapstore.errors import ConflictError, NotAllowedError
+from tapstore.keys import shell_word
 from tapstore.tapfile import model as model
 from tapstore.tapfile.changes import OWN_ENTRY_FIELDS, Change, equal, labelled
 from tapstore.tapfile.model import (
@@ -194,7 +195,7 @@ def _change_participant(
         if head.status == WORKING:
             raise NotAllowedError(
                 f"{label} is held by {head.agent_id or 'somebody'}; an edit can't give it to "
-                f"another agent: `tapstore reset {label}` takes it back"
+                f"another agent: `tapstore reset {shell_word(label)}` takes it back"
             )
         head = replace(head, agent_id=agent.new or "")
     # Null and absent say the same in an entry: nothing.  `diff` gives both as None.
@@ -235,9 +236,10 @@ def _move(
         )
     if head.status == WORKING:
         if head.claim is not None and not head.claim.external:
+            reset = f"tapstore reset {shell_word(head.label)}"
             raise NotAllowedError(
                 f"{where}: it is held by {head.agent_id} under a claim of tapstore (token "
-                f"{head.claim.fence}); only that claim or `tapstore reset {head.label}` ends it"
+                f"{head.claim.fence}); only that claim or `{reset}` ends it"
             )
         if agent is not None and agent_id not in ("", head.agent_id):
             raise NotAllowedError(f"{where} for another agent: it is held by {head.agent_id}")

@@ -21,7 +21,7 @@ from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.paths import check_path
 from tapstore.clock import format_time
 from tapstore.errors import AlreadyClaimedError, ClaimLostError, NotAllowedError
-from tapstore.keys import check_name, encode_name
+from tapstore.keys import check_name, encode_name, shell_word
 from tapstore.tapfile import edits
 from tapstore.tapfile.changes import Change
 from tapstore.tapfile.model import (
@@ -221,18 +221,19 @@ def _free_slot(state: Tapfile, op: Claim, slots: tuple[Participant, ...]) -> Par
             return participant
     if pending:
         reserved = ", ".join(repr(p.agent_id) for p in pending)
+        label = f'"{pending[0].label}"' if "." in op.role else pending[0].label
+        clearing = shell_word(f"participants.{label}.agent_id=")
         raise NotAllowedError(
             f"role {op.role!r} of session {state.session_id} is assigned to {reserved}; claim it "
-            f"as that agent, or clear the assignment: `tapstore edit --set participants.{op.role}"
-            ".agent_id=`"
+            f"as that agent, or clear the assignment: `tapstore edit --set {clearing}`"
         )
     if any(p.status == WORKING for p in slots):
         working = "; ".join(_says(state, p) for p in slots if p.status == WORKING)
-        raise AlreadyClaimedError(f"{working}; wait, or `tapstore reset {op.role}`")
+        raise AlreadyClaimedError(f"{working}; wait, or `tapstore reset {shell_word(op.role)}`")
     statuses = ", ".join(f"{p.label} is {p.status}" for p in slots)
     raise NotAllowedError(
         f"nothing to claim in session {state.session_id}: {statuses}; "
-        f"`tapstore reopen {op.role}` starts another round"
+        f"`tapstore reopen {shell_word(op.role)}` starts another round"
     )
 
 
@@ -323,10 +324,10 @@ def _release(state: Tapfile, op: Release, at: float, rev: int) -> Tapfile:
 def _reopen(state: Tapfile, op: Reopen, at: float, rev: int) -> Tapfile:
     slot = find_slot(state, op.slot)
     if slot.status not in (COMPLETED, FAILED):
+        back = f" (`tapstore reset {shell_word(slot.label)}` takes it back)"
         raise NotAllowedError(
             f"{slot.label} of session {state.session_id} is {slot.status}; only a completed or "
-            "failed one can be reopened"
-            + (f" (`tapstore reset {slot.label}` takes it back)" if slot.status == WORKING else "")
+            f"failed one can be reopened{back if slot.status == WORKING else ''}"
         )
     state = state.with_phase(op.phase) if op.phase else state
     freed = _freed(slot, at, op.reason)

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -108,6 +110,50 @@ def test_each_command_is_listed_on_one_line():
 
 def test_the_version_is_that_of_the_package():
     assert ok("--version").out == f"tapstore {tapstore.__version__}\n"
+
+
+# What is copied from a message does what it says
+
+ROLE = "$(touch owned); x # y"
+
+
+def named(text: str) -> list[list[str]]:
+    """The commands that a message names, as a shell would split them."""
+    joined = re.sub(r"\n  ", "\n", text)
+    return [shlex.split(command) for command in re.findall("`(tapstore [^`]*)`", joined)]
+
+
+def test_a_command_that_a_message_names_means_the_role_whatever_it_is_called(tmp_path):
+    place = ("-w", str(tmp_path / "other"))
+    ok("init", "-r", ROLE, *place)
+    ok("edit", "--set", f"participants.{ROLE}.agent_id=c1", *place)
+    messages = [call("claim", ROLE, "--agent", "c2", *place).err]
+    ok("claim", ROLE, "--agent", "c1", *place)
+    messages += [call("claim", ROLE, *place).err, call("reopen", ROLE, *place).err]
+    ok("reset", ROLE, *place)
+    ok("claim", ROLE, "--agent", "c1", "--ttl", "1ms", *place)
+    deadline = time.monotonic() + 20
+    while "stale" not in (shown := ok("status", *place).out):
+        assert time.monotonic() < deadline
+    messages += [shown]
+    ok("reset", ROLE, *place)
+    ok("fail", "no", "--claim", ok("claim", ROLE, "--agent", "c1", *place).out.strip(), *place)
+    messages += [call("claim", ROLE, *place).err, ok("status", *place).out]
+    assert [named(message) for message in messages] == [
+        [["tapstore", "edit", "--set", f"participants.{ROLE}.agent_id="]],
+        [["tapstore", "reset", ROLE]],
+        [["tapstore", "reset", ROLE]],
+        [["tapstore", "reset", ROLE]],
+        [["tapstore", "reopen", ROLE]],
+        [["tapstore", "reopen", ROLE]],
+    ]
+
+
+def test_a_place_that_a_message_names_is_the_place_whatever_it_is_called(tmp_path):
+    url = f"file://{tmp_path}/a b'$(touch owned)"
+    assert named(call("status", "-w", url).err)[0][:4] == ["tapstore", "init", "-w", url]
+    _, _, shown = ok("init", "-r", "coder", "-w", url).err.partition("next: ")
+    assert shlex.split(shown) == ["export", f"TAPSTORE_URL={url}"]
 
 
 # Where nothing can be printed

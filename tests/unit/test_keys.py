@@ -1,9 +1,20 @@
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tapstore.errors import InvalidKeyError
-from tapstore.keys import _PLAIN, check_key, check_name, decode_name, encode_name, is_key, mask_url
+from tapstore.keys import (
+    _PLAIN,
+    check_key,
+    check_name,
+    decode_name,
+    encode_name,
+    is_key,
+    mask_url,
+    shell_word,
+)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +46,16 @@ def test_every_name_encodes_to_a_key_and_back(name):
 def test_names_that_would_garble_a_terminal_or_a_file_are_refused(name):
     with pytest.raises(InvalidKeyError):
         check_name(name, "agent id")
+
+
+@pytest.mark.parametrize("word", ["coder", "reviewer#2", "file:///mnt/x", "审查员", "a@b"])
+def test_a_word_that_no_shell_would_change_is_shown_as_it_is(word):
+    assert shell_word(word) == word
+
+
+@given(st.text(max_size=20))
+def test_a_shell_reads_one_word_and_nothing_else(word):
+    assert shlex.split(shell_word(word), comments=True) == [word]
 
 
 def test_urls_are_shown_without_credentials():
