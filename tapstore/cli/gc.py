@@ -71,6 +71,6 @@ def gc(invocation: Invocation, older_than: float, parked: tuple[str, ...], reall
         *(console.table(("kind", "age", "size", "key"), rows) if rows else ["nothing to remove"]),
     )
     if found and not really:
-        invocation.note(f"{console.size(sum(sizes))} in all; `tapstore gc --yes` removes it")
+        invocation.note(f"{console.size(sum(sizes))} in all; the same with --yes removes it")
     elif found:
         invocation.note(f"{console.size(sum(sizes))} in all were removed")

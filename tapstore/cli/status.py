@@ -194,5 +194,13 @@ def _notes(value: dict[str, Any]) -> list[str]:
     notes = []
     if value["signals"]:
         notes.append(f"signals given: {', '.join(value['signals'])}")
-    notes += [f"an edit of the Tapfile was refused and set aside: {k}" for k in value["parked"]]
+    notes += [_parked(key) for key in value["parked"]]
     return notes
+
+
+def _parked(key: str) -> str:
+    name = shell_word(key.rpartition("/")[2])
+    return (
+        f"an edit of the Tapfile was refused and set aside: {key} says why; once it is made again "
+        f"(`tapstore edit`) or not wanted: `tapstore gc --parked {name} --yes`"
+    )

@@ -1,6 +1,8 @@
 """What people see at a glance."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 import time
@@ -95,6 +97,16 @@ def test_an_edit_that_was_set_aside_is_listed(session):
     parked = ok("status", "--json").json["parked"]
     assert [key.rpartition("/")[0] for key in parked] == [".tap/conflicts"]
     assert f"an edit of the Tapfile was refused and set aside: {parked[0]}" in ok("status").out
+
+
+def test_an_edit_that_was_set_aside_goes_by_the_command_that_is_named(session):
+    tapfile = session / ".tap" / "Tapfile"
+    tapfile.write_text(tapfile.read_text().replace("session_id: s", "session_id: other"))
+    (command,) = re.findall("`tapstore (gc .*)`", ok("status").out)
+    without = [word for word in shlex.split(command) if word != "--yes"]
+    assert "the same with --yes removes it" in ok(*without).err
+    ok(*shlex.split(command))
+    assert ok("status", "--json").json["parked"] == []
 
 
 def test_signals_are_listed():
