@@ -143,8 +143,9 @@ def run(
     """  # fmt: skip
     from tapstore.agents.command import CommandHandler
     from tapstore.agents.worker import AgentSpec, Worker
+    from tapstore.roots.root import Root
     from tapstore.roots.root import root as open_root
-    from tapstore.tasks.work import WorkFilter
+    from tapstore.tasks.work import WorkFilter, waits_for
 
     invocation: Invocation = ctx.obj
     try:
@@ -158,11 +159,13 @@ def run(
         )
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
+    wanted = WorkFilter(role=role, when_phase=when_phase, needs=needs)
+    target = invocation.open() if root is None else ctx.with_resource(open_root(root))
     worker = Worker(
-        invocation.open() if root is None else ctx.with_resource(open_root(root)),
+        target,
         AgentSpec(
             agent=invocation.agent,
-            work=WorkFilter(role=role, when_phase=when_phase, needs=needs),
+            work=wanted,
             claim_phase=claim_phase,
             then=then,
             ttl=ttl,
@@ -172,16 +175,28 @@ def run(
         on_start=lambda work: _started(invocation, work),
         on_outcome=lambda outcome: _ended(invocation, outcome),
     )
+
+    def why() -> str:
+        """What is missing; below a root that may be anything."""
+        if isinstance(target, Root):
+            return ""
+        return waits_for(target, wanted, agent=invocation.agent)
+
     with Stopper(worker) as stopper:
         outcome = None
+        if idle != 0 and (missing := why()):
+            invocation.note(f"{invocation.agent} waits for work as {role}: {missing}")
         if once:
             outcome = worker.run_once(wait=idle)
         else:
             worker.run(idle=idle)
     if stopper.signal:
         ctx.exit(128 + stopper.signal)
-    if once:
-        ctx.exit(_exit_code(outcome, idle))
+    if once and outcome is None:
+        missing = why()
+        raise WaitTimeoutError(f"no work for {idle:g} s{': ' if missing else ''}{missing}")
+    if outcome is not None:
+        ctx.exit(_exit_code(outcome))
 
 
 class Stopper:
@@ -207,7 +222,8 @@ class Stopper:
 
 
 def _started(invocation: Invocation, work: Work) -> None:
-    why = f"task {work.task.id}" if work.task else f"{len(work.inputs)} inputs"
+    count = len(work.inputs)
+    why = f"task {work.task.id}" if work.task else f"{count} input{'' if count == 1 else 's'}"
     claim = work.claim
     invocation.note(f"{claim.agent} has claimed {claim.slot} of session {work.session.id}: {why}")
 
@@ -234,9 +250,7 @@ def _ended(invocation: Invocation, outcome: Outcome) -> None:
     )
 
 
-def _exit_code(outcome: Outcome | None, idle: float | None) -> int:
-    if outcome is None:
-        raise WaitTimeoutError(f"there was no work for {idle:g} s")
+def _exit_code(outcome: Outcome) -> int:
     if outcome.ending.value == "completed":
         return 0
     return ClaimLostError.exit_code if outcome.ending.value == "lost" else NOT_DONE

@@ -27,12 +27,12 @@ from tapstore.errors import (
     StoreError,
     TapstoreError,
 )
-from tapstore.keys import check_name, encode_name
+from tapstore.keys import check_name, encode_name, shell_word
 from tapstore.sessions.claim import Claim
 from tapstore.sessions.session import Session
-from tapstore.tapfile.model import PENDING, Tapfile
+from tapstore.tapfile.model import PENDING, WORKING, Participant, Tapfile
 from tapstore.tapfile.operations import consumes
-from tapstore.tasks.inbox import Inbox, Task
+from tapstore.tasks.inbox import Inbox, Standing, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +286,27 @@ def seek(
         with suppress(TapstoreError):
             claim.release("taking the work did not succeed")
         raise
+
+
+def waits_for(session: Session, wanted: WorkFilter, *, agent: str) -> str:
+    """Why `seek` finds nothing now, for people; empty if it might find something."""
+    tapfile = session.tapfile
+    if not _has_free_slot(tapfile, wanted.role, agent):
+        return "; ".join(map(_taken, tapfile.slots(wanted.role)))
+    if any(seen.standing is Standing.WAITING for seen in Inbox(session.state, wanted.role).look()):
+        return ""
+    missing = wanted.missing(tapfile, agent=agent)
+    return missing and f"no task is in its inbox, and {missing}"
+
+
+def _taken(slot: Participant) -> str:
+    """Why a slot can't be claimed, and what helps."""
+    label = shell_word(slot.label)
+    if slot.status == PENDING:
+        return f"{slot.label} is assigned to {slot.agent_id!r}"
+    if slot.status == WORKING:
+        return f"{slot.label} is held by {slot.agent_id}"
+    return f"{slot.label} is {slot.status} (`tapstore reopen {label}` starts another round)"
 
 
 def _has_free_slot(tapfile: Tapfile, role: str, agent: str) -> bool:

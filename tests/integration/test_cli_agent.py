@@ -43,10 +43,30 @@ def test_a_command_that_fails_exits_with_1_and_says_why():
     assert called.out.startswith("a1 has failed coder of session s: exit code 1: no idea")
 
 
-def test_no_work_exits_with_4():
-    called = agent()
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ([], "no task is in its inbox, and no artifact names 'coder' or 'a1' as its consumer"),
+        (["--when-phase", "review"], "the phase is 'coding', not 'review'"),
+        (["--needs", "type=code:2"], "0 of 2 artifacts of type 'code' are there"),
+    ],
+)
+def test_no_work_exits_with_4_and_says_what_is_missing(options, says):
+    called = agent(*options)
     assert called.status == 4
-    assert "there was no work for 0 s" in called.err
+    assert says in called.err
+
+
+def test_a_role_that_is_done_is_not_waited_for_in_silence():
+    ok("complete", "--claim", ok("claim", "coder").out.strip())
+    assert "coder is completed (`tapstore reopen coder` starts" in agent("--idle", "10ms").err
+    ok("claim", "reviewer", "--agent", "other")
+    assert "reviewer is held by other" in agent(role="reviewer").err
+
+
+def test_an_agent_that_has_to_wait_says_what_for():
+    said, _ = agent("--idle", "10ms").err.splitlines()
+    assert said.startswith("a1 waits for work as coder: no task is in its inbox")
 
 
 @pytest.mark.usefixtures("task")
