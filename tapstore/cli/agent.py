@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -14,7 +14,6 @@ from tapstore.errors import ClaimLostError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from tapstore.agents.outcome import Outcome
-    from tapstore.agents.worker import Worker
     from tapstore.tasks.work import Need, Work
 
 NOT_DONE = 1
@@ -142,6 +141,7 @@ def run(
     with 4 if there was none for --idle, and with 5 if it was lost to somebody else.
     """  # fmt: skip
     from tapstore.agents.command import CommandHandler
+    from tapstore.agents.signals import stopping_on_signals
     from tapstore.agents.worker import AgentSpec, Worker
     from tapstore.roots.root import Root
     from tapstore.roots.root import root as open_root
@@ -182,7 +182,7 @@ def run(
             return ""
         return waits_for(target, wanted, agent=invocation.agent)
 
-    with Stopper(worker) as stopper:
+    with stopping_on_signals(worker) as came:
         outcome = None
         if idle != 0 and (missing := why()):
             invocation.note(f"{invocation.agent} waits for work as {role}: {missing}")
@@ -190,35 +190,13 @@ def run(
             outcome = worker.run_once(wait=idle)
         else:
             worker.run(idle=idle)
-    if stopper.signal:
-        ctx.exit(128 + stopper.signal)
+    if came:
+        ctx.exit(128 + signal.Signals[came[0]])
     if once and outcome is None:
         missing = why()
         raise WaitTimeoutError(f"no work for {idle:g} s{': ' if missing else ''}{missing}")
     if outcome is not None:
         ctx.exit(_exit_code(outcome))
-
-
-class Stopper:
-    """Stops a worker on SIGTERM and SIGINT: what it is doing is given back."""
-
-    def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._before: dict[int, Any] = {}
-        self.signal = 0
-
-    def _stop(self, number: int, _: Any) -> None:
-        self.signal = number
-        self._worker.stop()
-
-    def __enter__(self) -> Stopper:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, self._stop)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
 
 def _started(invocation: Invocation, work: Work) -> None:

@@ -137,7 +137,7 @@ def test_a_task_dropped_at_a_root_goes_to_the_session_it_names(tmp_path):
 
 
 @pytest.mark.usefixtures("task")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_gives_the_work_back(number):
     program = "print('begun', flush=True); import time; time.sleep(60)"
     with subprocess.Popen(
