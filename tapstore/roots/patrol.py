@@ -44,7 +44,8 @@ class Sessions(Protocol):
     url: str
     clock: Clock
 
-    def deliver(self) -> None: ...
+    def tasks(self) -> Iterator[str]: ...
+    def deliver(self, key: str) -> None: ...
     def places(self) -> Iterator[str]: ...
     def open(self, place: str) -> Session: ...
     def forget(self, place: str) -> None: ...
@@ -133,12 +134,17 @@ def in_root(
     def gather() -> None:
         places[:] = root.places()
 
+    def deliver() -> None:
+        # Each by itself: one that can't be delivered yet must not keep those behind it waiting.
+        for key in list(root.tasks()):
+            attempt(f"{root.url}/{key}", partial(root.deliver, key))
+
     last_work = clock.monotonic()
     pause = MIN_PAUSE_SECONDS
     while not stop():
         started = clock.monotonic()
         worked = False
-        attempt(f"{root.url}/inbox", root.deliver)
+        attempt(f"{root.url}/inbox", deliver)
         attempt(root.url, gather)
         for place in places:
             if stop():

@@ -170,13 +170,18 @@ class Root:
 
     # Work
 
-    def deliver(self) -> None:
-        """Bring tasks from the root's own inbox to the sessions that they are for.
+    def tasks(self) -> Iterator[str]:
+        """Keys of the files in the root's own inbox that are to be delivered."""
+        return routing.keys(self)
+
+    def deliver(self, key: str) -> None:
+        """Bring a task from the root's own inbox to the session that it is for.
 
         One for an unknown session starts it from the template; without a template, and whatever
-        else can't be delivered, is set aside with the reason.
+        else can't be delivered, is set aside with the reason.  One that was written just now may
+        have to wait.
         """
-        routing.deliver(self)
+        routing.deliver(self, key)
 
     def send(self, role: str, document: Mapping[str, Any]) -> str:
         """Drop a task into the root's inbox, whole and at once; returns its key.

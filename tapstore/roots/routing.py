@@ -38,13 +38,8 @@ def send(root: Root, role: str, document: Mapping[str, Any]) -> str:
     return inbox.drop(root.store, role, document, delivery=new_id())
 
 
-def deliver(root: Root) -> None:
-    """Deliver, or set aside, every task that can be judged now."""
-    for key in list(_keys(root)):
-        _deliver(root, key)
-
-
-def _keys(root: Root) -> Iterator[str]:
+def keys(root: Root) -> Iterator[str]:
+    """The files in the root's inbox that may be tasks."""
     for name in root.store.children(f"{FOLDER}/"):
         if name.endswith("/") and name[0] != ".":
             for inner in root.store.children(f"{FOLDER}/{name}"):
@@ -54,7 +49,8 @@ def _keys(root: Root) -> Iterator[str]:
             yield f"{FOLDER}/{name}"
 
 
-def _deliver(root: Root, key: str) -> None:
+def deliver(root: Root, key: str) -> None:
+    """Deliver one task, or set it aside, if it can be judged now."""
     store = root.store
     try:
         got = standing.read(store, key)

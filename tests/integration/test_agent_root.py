@@ -120,7 +120,7 @@ def test_a_task_for_one_of_two_sessions_of_an_id_is_set_aside(base, clock):
     make(base, "b/s")
     drop(base, {"task_id": "s"})
     clock.advance(REST_SECONDS)
-    base.deliver()
+    deliver(base)
     assert list(base.places()) == ["a/s", "b/s"]
     assert "2 sessions" in base.store.get("inbox/coder/.failed/job.json.reason").data.decode()
 
@@ -200,6 +200,11 @@ def drop(base, document, key="inbox/coder/job.json"):
     base.store.put(key, json.dumps(document).encode(), OVERWRITE)
 
 
+def deliver(base):
+    for key in list(base.tasks()):
+        base.deliver(key)
+
+
 def names(base):
     return {info.key for info in base.store.list("inbox/")}
 
@@ -212,6 +217,19 @@ def test_a_task_for_a_session_goes_there(base):
     assert seen == [("a", "x")]
     assert names(base) == set()
     assert len(list(session.store.list("inbox/coder/.done/"))) == 1
+
+
+def test_a_task_that_can_not_be_delivered_yet_keeps_no_other_waiting(tmp_path, caplog):
+    with root(tmp_path) as base:
+        make(base, "a")
+        make(base, "b")
+        (tmp_path / "a" / "inbox" / "coder").rmdir()
+        (tmp_path / "a" / "inbox" / "coder").touch()
+        drop(base, {"task_id": "a"}, "inbox/coder/1.json")
+        drop(base, {"task_id": "b"}, "inbox/coder/2.json")
+        assert agent(base, do_nothing, "coder").run_once(wait=5).session_id == "b"
+        assert names(base) == {"inbox/coder/1.json"}
+    assert "a file is where a folder should be" in caplog.text
 
 
 def test_a_task_for_an_unknown_session_starts_one_from_the_template(base):
@@ -246,9 +264,9 @@ def test_an_explicit_session_id_goes_before_the_task_id(base):
 def test_what_can_not_be_delivered_is_set_aside_with_the_reason(base, clock, document, key, reason):
     make(base, "a")
     drop(base, document, key)
-    base.deliver()
+    deliver(base)
     clock.advance(REST_SECONDS)
-    base.deliver()
+    deliver(base)
     folder = key.rpartition("/")[0]
     assert names(base) == {f"{folder}/.failed/job.json", f"{folder}/.failed/job.json.reason"}
     assert reason in base.store.get(f"{folder}/.failed/job.json.reason").data.decode()
@@ -258,7 +276,7 @@ def test_a_template_with_an_unknown_field_is_an_error_that_names_it(base, clock)
     base.store.put(".tapstore/template.json", b'{"roles": ["coder"], "rolls": 1}')
     drop(base, {"task_id": "x"})
     clock.advance(REST_SECONDS)
-    base.deliver()
+    deliver(base)
     reason = base.store.get("inbox/coder/.failed/job.json.reason").data.decode()
     assert "template.json" in reason
     assert "rolls" in reason
@@ -267,7 +285,7 @@ def test_a_template_with_an_unknown_field_is_an_error_that_names_it(base, clock)
 def test_a_task_that_arrives_twice_is_done_once(base):
     session = make(base, "a")
     drop(base, {"task_id": "a"})
-    base.deliver()
+    deliver(base)
     (delivered,) = session.store.list("inbox/coder/")
     content = session.store.get(delivered.key).data
     assert agent(base, do_nothing, "coder").run(idle=5) == 1
@@ -282,9 +300,9 @@ def test_delivering_goes_on_after_a_crash_before_the_removal(base, monkeypatch):
     drop(base, {"task_id": "a"})
     with monkeypatch.context() as patched:
         patched.setattr("tapstore.tasks.removal.remove", lambda *_: None)
-        base.deliver()
-        base.deliver()
-    base.deliver()
+        deliver(base)
+        deliver(base)
+    deliver(base)
     assert len(list(session.store.list("inbox/coder/"))) == 1
     assert names(base) == set()
 
