@@ -8,6 +8,7 @@ or prefix is one, and a session is one that has just itself.
 
 from __future__ import annotations
 
+import errno
 import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,7 @@ from tapstore.errors import (
     NotAllowedError,
     NotFoundError,
     SessionNotFoundError,
+    StoreError,
     TapstoreError,
 )
 from tapstore.keys import check_key, mask_url
@@ -36,6 +38,8 @@ from tapstore.tasks.work import Need, Work, WorkFilter, seek
 
 MAX_DEPTH = 4
 """How many folders deep sessions are looked for."""
+
+_FORBIDDEN = (errno.EACCES, errno.EPERM)
 
 _NOT_SESSIONS = ("inbox/", "artifacts/", "logs/", "handoffs/")
 
@@ -66,12 +70,21 @@ class Root:
 
         Looks at folders only, at none inside a session, at none deeper than the bound, and at
         none that begins with a dot or is named like a folder of a session (`inbox`, `logs`, …).
+        A folder that this process may not look into counts as one that can't be opened.
         """
         yield from self._places("", self._depth)
 
     def _places(self, prefix: str, depth: int) -> Iterator[str]:
-        names = list(self.store.children(prefix))
-        if ".tap/" in names and self._is_session(prefix):
+        try:
+            names = list(self.store.children(prefix))
+            is_session = ".tap/" in names and self._is_session(prefix)
+        except StoreError as exc:
+            if not prefix or exc.errno not in _FORBIDDEN:
+                raise
+            # Below a shared folder some are for others only (`lost+found`).  Whether a session is
+            # in there can't be seen; who opens it is told why not, and the rest is found.
+            is_session = True
+        if is_session:
             yield prefix.rstrip("/")
             return
         if depth:
@@ -102,17 +115,25 @@ class Root:
     def session(self, session_id: str) -> Session:
         """The session of that id.
 
-        Raises `SessionNotFoundError`, or `NotAllowedError` if there are two.
+        Raises `SessionNotFoundError`, or `NotAllowedError` if there are two, or `StoreError` if
+        only one that can't be looked at could be it.
         """
         found = []
+        failed: StoreError | None = None
         for place in self.places():
-            # A damaged session has no id that could be asked for.
-            with suppress(SessionNotFoundError, FormatError):
+            try:
                 session = self.open(place)
-                if session.id == session_id:
-                    found.append(session)
+            except (SessionNotFoundError, FormatError):
+                continue  # a damaged session has no id that could be asked for
+            except StoreError as exc:
+                failed = exc
+                continue
+            if session.id == session_id:
+                found.append(session)
         if len(found) == 1:
             return found[0]
+        if failed is not None and not found:
+            raise failed
         if found:
             urls = " and ".join(mask_url(s.url) for s in found)
             raise NotAllowedError(

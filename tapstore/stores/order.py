@@ -41,10 +41,18 @@ class Listing(Generic[E]):
         for name, entry in self._sorted(folder, "", ""):
             key = folder + name
             if name.endswith("/"):
-                if next(self._objects(key, "", ""), None) is not None:
+                if self._has_objects(key):
                     yield name
             elif self._describe(key, entry) is not None:
                 yield name
+
+    def _has_objects(self, folder: str) -> bool:
+        try:
+            return next(self._objects(folder, "", ""), None) is not None
+        except PermissionError:
+            # Only its owner can tell.  What is beside it can be seen all the same, and who looks
+            # into it is refused there.
+            return True
 
     def _objects(self, folder: str, beginning: str, start_after: str) -> Iterator[ObjectInfo]:
         for name, entry in self._sorted(folder, beginning, start_after):

@@ -1,14 +1,16 @@
 """Agents and tasks in all sessions below one place."""
 
+import errno
 import json
 import logging
+import os
 import warnings
 
 import pytest
 
 import tapstore
 from tapstore.agents import AgentSpec, Ending, Worker, WorkFilter
-from tapstore.errors import FormatError, InvalidKeyError, NotAllowedError
+from tapstore.errors import FormatError, InvalidKeyError, NotAllowedError, StoreError
 from tapstore.roots.root import SessionFailedWarning, root
 from tapstore.sessions.claim import ClaimNotEndedWarning
 from tapstore.sessions.config import new_id
@@ -49,6 +51,34 @@ def do_nothing(_work):
 
 
 # Finding sessions
+
+
+@pytest.fixture
+def private(tmp_path, monkeypatch):
+    """A root with a folder that we may not look into, and a session behind it."""
+    (tmp_path / "lost+found" / ".tap" / "session").mkdir(parents=True)
+    listed = os.scandir
+
+    def scandir(path):
+        if "lost+found" in os.fspath(path):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with root(tmp_path) as base:
+        make(base, "shared")
+        yield base
+
+
+def test_a_folder_of_somebody_else_hides_no_session(private, caplog):
+    offer(private.session("shared"))
+    assert agent(private, do_nothing).run_once(wait=5).session_id == "shared"
+    assert "lost+found" in caplog.text
+
+
+def test_a_session_that_may_be_in_there_is_not_called_missing(private):
+    with pytest.raises(StoreError, match=r"lost\+found"):
+        private.session("other")
 
 
 def test_sessions_are_found_at_any_depth_up_to_the_bound(base):

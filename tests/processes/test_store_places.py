@@ -63,6 +63,10 @@ def names(store):
     return [info.key for info in store.list()]
 
 
+def children(store):
+    return list(store.children())
+
+
 def write(store, key, size=3):
     store.put(key, b"x" * size, OVERWRITE)
 
@@ -123,6 +127,12 @@ def test_a_folder_that_may_not_be_listed_is_an_error_and_not_empty(root):
     (root / "a").chmod(0)
     kind, code, _ = in_a_process(root, drop_rights, names)
     assert (kind, code) == ("StoreError", errno.EACCES)
+
+
+def test_a_folder_that_may_not_be_listed_hides_nothing_beside_it(root):
+    (root / "a").chmod(0)
+    (root / "c").touch()
+    assert in_a_process(root, drop_rights, children)[2] == ["a/", "c"]
 
 
 def test_a_write_that_does_not_fit_leaves_the_old_state_and_no_rest(root):
