@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -182,7 +184,7 @@ def run(
             return ""
         return waits_for(target, wanted, agent=invocation.agent)
 
-    with stopping_on_signals(worker) as came:
+    with stopping_on_signals(worker) as came, _complaining(invocation):
         outcome = None
         if idle != 0 and (missing := why()):
             invocation.note(f"{invocation.agent} waits for work as {role}: {missing}")
@@ -197,6 +199,24 @@ def run(
         raise WaitTimeoutError(f"no work for {idle:g} s{': ' if missing else ''}{missing}")
     if outcome is not None:
         ctx.exit(_exit_code(outcome))
+
+
+@contextmanager
+def _complaining(invocation: Invocation) -> Iterator[None]:
+    """What the worker logs is said as any other warning: escaped, or as JSON."""
+    import logging
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            invocation.warn("AgentWarning", record.getMessage())
+
+    handler = Handler()
+    logger = logging.getLogger("tapstore.agents")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _started(invocation: Invocation, work: Work) -> None:

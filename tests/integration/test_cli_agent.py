@@ -1,5 +1,6 @@
 """Agents of commands from the shell, and what they printed."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -125,6 +126,27 @@ def test_agents_find_work_in_all_sessions_below_a_root(tmp_path):
     called = ok("agent", "run", "--root", str(root), "--role", "writer", "--agent", "a1",
                 "--idle", "100ms", "--json", "--", sys.executable, "-c", "")  # fmt: skip
     assert {done["session_id"] for done in called.jsons} == {"one", "two"}
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    """A root with a session that can't be opened, whose name would move the cursor."""
+    session = tmp_path / "root" / "\u202eone" / ".tap" / "session"
+    session.parent.mkdir(parents=True)
+    session.write_text("garbage")
+    return ("agent", "run", "--root", str(tmp_path / "root"), "--role", "writer", "--idle", "0")
+
+
+def test_a_session_that_fails_is_warned_of_and_what_it_is_called_is_not_obeyed(damaged):
+    called = ok(*damaged, "--", "true")
+    assert called.err.startswith("warning: file://")
+    assert r"\u202eone: " in called.err
+
+
+def test_a_session_that_fails_is_warned_of_in_json(damaged):
+    assert json.loads(ok(*damaged, "--json", "--", "true").err)["warning"].keys() == {
+        "type", "message",
+    }  # fmt: skip
 
 
 def test_a_task_dropped_at_a_root_goes_to_the_session_it_names(tmp_path):
