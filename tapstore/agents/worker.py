@@ -139,8 +139,12 @@ class Worker:
 
     def _do(self, work: Work) -> Outcome:
         work.stopping = lambda: self._stopping
-        if self._on_start is not None:
-            self._on_start(work)
+        try:
+            if self._on_start is not None:
+                self._on_start(work)
+        except BaseException as exc:
+            self._end(work, Ending.RELEASED, f"not begun ({type(exc).__name__})", exc)
+            raise
         outcome = self._outcome(work)
         if self._on_outcome is not None:
             self._on_outcome(outcome)

@@ -227,6 +227,18 @@ def test_an_interrupt_releases_the_work_and_goes_on(session):
     assert session.tapfile.slots("reviewer")[0].status == "pending"
 
 
+def test_work_that_could_not_be_announced_is_given_back(session):
+    publish(session, consumers=["reviewer"])
+
+    def gone(_work):
+        raise BrokenPipeError
+
+    agent = Worker(session, AgentSpec(agent="r1", work=REVIEWER), pytest.fail, on_start=gone)
+    with pytest.raises(BrokenPipeError):
+        agent.run_once()
+    assert session.tapfile.slots("reviewer")[0].status == "pending"
+
+
 def test_a_handler_may_end_its_work_itself(session):
     publish(session, consumers=["reviewer"])
     outcome = worker(session, lambda work: work.fail("tired"), then="done").run_once(wait=0)
