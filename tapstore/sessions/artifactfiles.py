@@ -48,6 +48,10 @@ class ArtifactFile:
         fetch.fetch_to(self.store, self.artifact, path, on_progress=on_progress)
 
 
+_MANY = 10
+"""Of more the error names only some."""
+
+
 class ArtifactFiles(Mapping[str | tuple[str, str], ArtifactFile]):
     """By name (the one registered last) or by (phase, name).  Each look reads the newest state."""
 
@@ -60,10 +64,10 @@ class ArtifactFiles(Mapping[str | tuple[str, str], ArtifactFile]):
         tapfile = self._read()
         artifact = tapfile.artifact(name, phase)
         if artifact is None:
-            names = ", ".join(f"{a.phase}/{a.name}" for a in tapfile.artifacts) or "(none)"
             wanted = name if phase is None else f"{phase}/{name}"
             raise ArtifactNotFoundError(
-                f"session {tapfile.session_id} has no artifact {wanted!r}; it has {names}"
+                f"session {tapfile.session_id} has no artifact {wanted!r}; it has "
+                f"{_those_like(wanted, tapfile)}"
             )
         return ArtifactFile(self._store, artifact)
 
@@ -84,3 +88,16 @@ class ArtifactFiles(Mapping[str | tuple[str, str], ArtifactFile]):
 
     def __len__(self) -> int:
         return len(self._read().artifacts)
+
+
+def _those_like(wanted: str, tapfile: Tapfile) -> str:
+    """What could have been meant: all that there are, or of many those that look alike."""
+    names = [f"{a.phase}/{a.name}" if a.phase else a.name for a in tapfile.artifacts]
+    if len(names) <= _MANY:
+        return ", ".join(names) or "(none)"
+    import difflib
+
+    by_name = {a.name: name for a, name in zip(tapfile.artifacts, names, strict=True)}
+    close = difflib.get_close_matches(wanted.rpartition("/")[2], by_name, n=3)
+    shown = [by_name[name] for name in close] or names[-3:]
+    return f"{len(names)}, such as {', '.join(shown)}; `tapstore artifacts` lists them"

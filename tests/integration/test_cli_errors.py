@@ -69,6 +69,14 @@ def test_an_error_says_what_would_have_been_valid(arguments, status, says):
     assert says in " ".join(called.err.split())
 
 
+def test_of_many_artifacts_an_error_names_those_that_could_be_meant():
+    for number in range(11):
+        ok("publish", "-", "--as", f"report-{number}.md")
+    ok("publish", "-", "--as", "square.py")
+    said = call("fetch", "sqare.py").err
+    assert "it has 12, such as a/square.py; `tapstore artifacts` lists them" in said
+
+
 def test_an_error_is_an_object_with_json():
     called = call("claim", "tester", "--json")
     assert called.out == ""
