@@ -22,7 +22,10 @@ OBJECTS = f"{FOLDER}/.objects"
 COLLECTED = f"{FOLDER}/.collected"
 """One permanent record per name that was collected (see `condemned`)."""
 
-RESERVED = (".tap", "inbox", "logs", "handoffs", OBJECTS, COLLECTED)
+GIT = ".git"
+"""A session may be a repository, and git runs what `.git/config` and `.git/hooks` say."""
+
+RESERVED = (".tap", "inbox", "logs", "handoffs", OBJECTS, COLLECTED, GIT)
 """Folders of a session that no artifact may lie in, nor replace by a file."""
 
 MAX_ALTERNATIVES = 100
@@ -77,7 +80,8 @@ def check_path(path: str, *, registered: Iterable[str] = ()) -> str:
     for reserved in RESERVED:
         if _below(folded, reserved) or folded == reserved:
             raise InvalidKeyError(
-                f"artifact path {path!r} lies in {reserved!r}, which tapstore keeps for itself: "
+                f"artifact path {path!r} lies in {reserved!r}, which "
+                f"{'git' if reserved == GIT else 'tapstore'} keeps for itself: "
                 f"use {FOLDER}/<phase>/<name>"
             )
     if folded == FOLDER:

@@ -58,6 +58,8 @@ def test_ordinary_paths_pass(path):
         ("handoffs/x", "keeps for itself"),
         ("artifacts/.objects/aa/x", "keeps for itself"),
         ("artifacts/.collected", "keeps for itself"),
+        (".git/config", "git keeps for itself"),
+        (".GIT", "git keeps for itself"),
         ("artifacts", "has to be"),
     ],
 )
