@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ import msgspec
 from tapstore.agents import logs, process
 from tapstore.agents.outcome import WorkFailedError, WorkReleasedError
 from tapstore.agents.process import Exit, Order
+from tapstore.agents.workspace import workspace
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.model import Artifact
 from tapstore.errors import ClaimLostError, TapstoreError
@@ -84,8 +84,8 @@ class CommandHandler:
         Raises `WorkFailedError`, `WorkReleasedError` when the agent is to stop, or
         `ClaimLostError`; in each case nothing of it is registered.
         """
-        with tempfile.TemporaryDirectory(prefix="tapstore-", ignore_cleanup_errors=True) as folder:
-            _Run(self, work, Path(folder)).do()
+        with workspace() as folder:
+            _Run(self, work, folder).do()
 
 
 class _Run:

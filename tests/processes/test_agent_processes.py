@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import tapstore
+from tapstore.agents.workspace import workspace
 
 WORKER = Path(__file__).with_name("agent_worker.py")
 TTL = 1.0
@@ -67,6 +69,39 @@ def is_running(pid):
     except FileNotFoundError:
         return False
     return state != "Z"
+
+
+def test_the_folder_of_a_killed_agent_goes_with_the_next_piece_of_work(
+    session, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    drop(session)
+    with agents(Agent(session.url, "a1", "sleep", "60")) as (first,):
+        wait_until(lambda: any(tmp_path.glob("tapstore-work-*/output")))
+        first.process.kill()
+        first.process.wait()
+    assert any(tmp_path.glob("tapstore-work-*/output"))
+    with agents(Agent(session.url, "a2", "true")) as (second,):
+        assert second.result()["ending"] == "completed"
+    assert not any(tmp_path.glob("tapstore-work-*"))
+
+
+def test_the_folder_of_a_live_agent_stays():
+    with workspace() as first, workspace():
+        assert first.is_dir()
+
+
+def test_what_only_looks_like_the_folder_of_a_dead_agent_stays(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / ".lock").touch()
+    (tmp_path / "tapstore-work-link").symlink_to("mine")
+    (tmp_path / "tapstore-work-file").touch()
+    (tmp_path / "tapstore-work-young").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with workspace():
+        pass
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def operations(session, name):
