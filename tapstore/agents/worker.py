@@ -154,7 +154,8 @@ class Worker:
         try:
             self._handler(work)
             if work.claim.ended:
-                return self._said(work, self._fate(work) or Ending.LOST)
+                ending, reason = self._fate(work)
+                return self._said(work, ending, reason=reason)
             work.complete(phase=self._spec.then, overwrite=self._spec.overwrite)
         except (ClaimLostError, LeaseLostError, OutcomeUnknownError) as exc:
             return self._lost(work, exc)
@@ -173,7 +174,7 @@ class Worker:
     def _end(self, work: Work, ending: Ending, reason: str, error: BaseException) -> Outcome:
         """End a claim whose handler did not; whether it can be ended is not sure."""
         if work.claim.ended:
-            ending = self._fate(work) or Ending.LOST
+            ending, _ = self._fate(work)
             return self._said(work, ending, reason=reason, error=error)
         try:
             if ending is Ending.FAILED:
@@ -191,16 +192,17 @@ class Worker:
         The command may have ended it itself.
         """
         work.abandon()
-        ending = self._fate(work) or Ending.LOST
-        said = "" if ending is Ending.COMPLETED else reason or str(error)
+        ending, own = self._fate(work)
+        said = reason or str(error) if ending is Ending.LOST else own
         return self._said(work, ending, reason=said, error=error)
 
-    def _fate(self, work: Work) -> Ending | None:
+    def _fate(self, work: Work) -> tuple[Ending, str]:
+        """How the claim ended, and why, by the log; lost if nobody can tell."""
         claim = work.claim
         with suppress(TapstoreError):
-            found = fate.fate(work.session.state, claim.id, fence=claim.token)
-            return _ENDINGS.get(found, Ending.LOST)
-        return None
+            found, reason = fate.fate_and_reason(work.session.state, claim.id, fence=claim.token)
+            return _ENDINGS.get(found, Ending.LOST), reason
+        return Ending.LOST, ""
 
     def _said(
         self, work: Work, ending: Ending, *, reason: str = "", error: BaseException | None = None

@@ -23,15 +23,20 @@ def fate(state: SessionState, claim: str, *, fence: int) -> str:
 
     Reads the state anew, and the log from `fence` on if the claim has ended.
     """
+    return fate_and_reason(state, claim, fence=fence)[0]
+
+
+def fate_and_reason(state: SessionState, claim: str, *, fence: int) -> tuple[str, str]:
+    """The same, and the reason that who ended it gave; empty if none."""
     snapshot = state.peek()
     if snapshot.rev < fence or snapshot.tapfile.claimed_by(claim) is not None:
         # Below the fence: we are behind (NFS caches what is not there), and know nothing.
-        return LIVE
+        return LIVE, ""
     for head in state.log.records(after=fence):
         # As plain data: operations of later versions must not stop us.
         for operation in head.record.entry.get("operations", ()):
             if operation.get("claim") == claim and operation.get("op") in _ENDINGS:
-                return _ENDINGS[operation["op"]]
+                return _ENDINGS[operation["op"]], operation.get("reason", "")
         if head.n >= snapshot.rev:
             break
-    return LOST
+    return LOST, ""

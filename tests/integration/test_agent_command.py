@@ -362,7 +362,7 @@ def test_a_command_that_ended_its_claim_may_finish(session, tmp_path):
         f"pathlib.Path({str(tmp_path)!r}, 'finished').touch()\n"
     )
     outcome = run(session, sys.executable, "-c", script, ttl=0.6)
-    assert outcome.ending is Ending.FAILED
+    assert (outcome.ending, outcome.reason) == (Ending.FAILED, "my own reason")
     assert (tmp_path / "finished").exists()
     assert session.tapfile.slots("reviewer")[0].reason == "my own reason"
 

@@ -242,7 +242,7 @@ def test_work_that_could_not_be_announced_is_given_back(session):
 def test_a_handler_may_end_its_work_itself(session):
     publish(session, consumers=["reviewer"])
     outcome = worker(session, lambda work: work.fail("tired"), then="done").run_once(wait=0)
-    assert outcome.ending is Ending.FAILED
+    assert (outcome.ending, outcome.reason) == (Ending.FAILED, "tired")
     assert session.phase == "start"
 
 
