@@ -168,6 +168,7 @@ def _change_participant(
     for own in fields.keys() & OWN_ENTRY_FIELDS:
         raise NotAllowedError(f"participants.{label}.{own} is kept by tapstore; it can't be edited")
     held = "" if head.claim is None else head.claim.id
+    was = head
     status = fields.pop("status", None)
     agent = fields.pop("agent_id", None)
     times = {name: fields.pop(name) for name in _TIME_FIELDS & fields.keys()}
@@ -199,13 +200,15 @@ def _change_participant(
             )
         head = replace(head, agent_id=agent.new or "")
     # Null and absent say the same in an entry: nothing.  `diff` gives both as None.
-    entry = {"reason": head.reason or None, **head.extra}
+    entry = {"reason": was.reason or None, **was.extra}
     entry = copied({name: value for name, value in entry.items() if value is not None})
     for name, change in fields.items():
         old = UNSET if change.old is None else change.old
         new = UNSET if change.new is None else change.new
         _change_value(entry, replace(change, path=(name,), old=old, new=new), base)
     reason = entry.pop("reason", "") or ""
+    if "reason" not in fields:
+        reason = head.reason
     return state.with_participant(replace(head, reason=reason, extra=entry))
 
 

@@ -250,3 +250,18 @@ def test_what_can_not_be_read_does_not_stay_because_it_is_from_the_future(sessio
     session.set_phase("next")
     assert len(parked(session)) == 1
     assert read(session)["current_phase"] == "next"
+
+
+@pytest.mark.parametrize("reason", [None, "", "my own"])
+def test_a_program_may_go_to_work_and_drop_the_reason_of_the_reset_before(session, reason):
+    session.claim("coder", agent="a").detach()
+    session.reset("coder", reason="was silent")
+
+    def rebuild(document):
+        document["participants"][0] = {"role": "coder", "agent_id": "p", "status": "working"}
+        if reason is not None:
+            document["participants"][0]["reason"] = reason
+
+    edit(session, rebuild)
+    coder = session.tapfile.slots("coder")[0]
+    assert (coder.status, coder.reason, parked(session)) == ("working", reason or "", [])
