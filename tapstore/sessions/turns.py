@@ -1,8 +1,8 @@
 """The processes of one host take turns at a session, instead of undoing each other's work.
 
 Whoever has its turn commits to a state that nobody else on this host is about to change.  The
-kernel ends the turn of a process that dies, and nothing is left behind: what is locked is a file
-that is there anyway.
+kernel ends the turn of a process that dies; what is locked is a file that is there anyway, and
+its time of change tells when the last turn began.
 
 Nothing rests on it.  A turn that does not come in time is taken all the same; other hosts know
 nothing of it; where files cannot be locked (Windows, some mounts) it is everybody's turn always.
@@ -17,10 +17,13 @@ from contextlib import contextmanager
 
 from tapstore.abc import Clock
 
-WAIT_SECONDS = 0.5
-"""Many commits long; who has not had its turn by then waits for somebody that was stopped."""
+STUCK_SECONDS = 0.5
+"""Many commits long; whose turn has not ended by then was stopped, most likely."""
 
-PAUSE_SECONDS = (0.003, 0.006)
+WAIT_SECONDS = 10.0
+"""For others that are not stopped, but have always been faster."""
+
+PAUSE_SECONDS = (0.004, 0.008)
 """Between two looks, from and to.  It does not grow: newcomers must not look more often than who
 has waited for long.  Shorter ones cost the one at work more than they gain for who waits."""
 
@@ -31,7 +34,8 @@ class Turns:
     def __init__(self, path: str | None, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._patience_seconds = WAIT_SECONDS
+        self._given_up_on = 0
+        """When a turn began that we have waited for in vain."""
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -41,7 +45,8 @@ class Turns:
             yield
             return
         try:
-            self._wait(fd)
+            if self._wait(fd):
+                _show(fd)
             yield
         finally:
             _unlock(fd)
@@ -55,16 +60,22 @@ class Turns:
             # If that is a fault, the commit meets it, too, and can say what it was about.
             return None
 
-    def _wait(self, fd: int) -> None:
-        started = self._clock.monotonic()
+    def _wait(self, fd: int) -> bool:
+        """Whether our turn came; else somebody keeps it."""
+        started = since = self._clock.monotonic()
+        turn = 0
         while not _lock(fd):
-            waited = self._clock.monotonic() - started
-            if waited >= self._patience_seconds:
-                # It was stopped, probably.  Waiting for it once is enough.
-                self._patience_seconds = 0.0
-                return
+            now = self._clock.monotonic()
+            began = os.fstat(fd).st_mtime_ns
+            if began != turn:
+                turn, since = began, now
+            stuck = now - since >= STUCK_SECONDS
+            if stuck or turn == self._given_up_on or now - started >= WAIT_SECONDS:
+                # Waiting once for the same turn is enough.
+                self._given_up_on = turn
+                return False
             self._clock.sleep(random.uniform(*PAUSE_SECONDS))
-        self._patience_seconds = WAIT_SECONDS
+        return True
 
 
 def _lock(fd: int) -> bool:
@@ -78,6 +89,16 @@ def _lock(fd: int) -> bool:
     except (ImportError, OSError):
         return True
     return True
+
+
+def _show(fd: int) -> None:
+    """Let those who wait see that it is another's turn."""
+    try:
+        os.utime(fd)
+    except OSError:
+        # Not our file, or a mount for readers.  To who waits for us and our like for very long,
+        # it looks like a single turn.
+        pass
 
 
 def _unlock(fd: int) -> None:
