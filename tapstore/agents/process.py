@@ -95,6 +95,16 @@ def check_command(argv: Sequence[str]) -> None:
         raise NotFoundError(f"no program {argv[0]!r} to run: check the name and PATH")
 
 
+def tied(argv: Sequence[str]) -> list[str]:
+    """The command, in such a way that it dies with the thread that starts it, where that can be.
+
+    It can on Linux.  What cannot be executed prints why and exits as shells do.
+    """
+    if sys.platform == "linux" and sys.executable:
+        return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *argv]
+    return list(argv)
+
+
 def run(
     argv: Sequence[str],
     *,
@@ -123,11 +133,8 @@ def _started(
 ) -> Iterator[subprocess.Popen[bytes]]:
     if cwd is not None and os.sep in argv[0]:
         argv = [os.path.abspath(argv[0]), *argv[1:]]
-    command = list(argv)
-    if sys.platform == "linux" and sys.executable:
-        command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *argv]
     process = subprocess.Popen(
-        command,
+        tied(argv),
         env=dict(env),
         cwd=cwd,
         stdin=stdin,

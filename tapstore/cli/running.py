@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,6 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from tapstore.agents.process import tied
 
 GRACE_SECONDS = 10.0
 """From SIGTERM to SIGKILL, for a command that has to stop."""
@@ -26,6 +30,15 @@ class NoCommandError(CannotRunError):
     exit_code = 127
 
 
+def check(command: Sequence[str]) -> None:
+    """Raise an error if there is no such command, or none that can be executed."""
+    if shutil.which(command[0]) is not None:
+        return
+    if os.path.exists(command[0]):
+        raise CannotRunError(f"cannot run {command[0]!r}: it is no file that may be executed")
+    raise NoCommandError(f"cannot run {command[0]!r}: there is no such command")
+
+
 class Running:
     """One run of a command."""
 
@@ -36,11 +49,13 @@ class Running:
     def run(self, command: Sequence[str], env: Mapping[str, str]) -> int:
         """Start it and wait for its end; returns what a shell would say that it exited with.
 
-        SIGTERM and SIGHUP are passed on; SIGINT it gets from the terminal, as we do.
+        SIGTERM and SIGHUP are passed on; SIGINT it gets from the terminal, as we do.  On Linux it
+        is killed when this process is, so that it does not go on without what is held for it.
         """
+        check(command)
         with self._signals():
             try:
-                self._process = process = subprocess.Popen(list(command), env=dict(env))
+                self._process = process = subprocess.Popen(tied(command), env=dict(env))
             except OSError as exc:
                 kind = NoCommandError if isinstance(exc, FileNotFoundError) else CannotRunError
                 raise kind(f"cannot run {command[0]!r}: {exc.strerror}") from exc

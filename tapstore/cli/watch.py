@@ -6,8 +6,6 @@ with `--after` the last revision that they saw misses nothing.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -19,7 +17,7 @@ from tapstore.cli import alarm, console
 from tapstore.cli.events import TYPES, describe, events
 from tapstore.cli.invocation import Invocation, common_options
 from tapstore.cli.params import duration, or_none
-from tapstore.cli.running import CannotRunError, NoCommandError
+from tapstore.cli.running import CannotRunError, NoCommandError, check
 from tapstore.errors import WaitTimeoutError
 from tapstore.keys import mask_url
 
@@ -77,7 +75,7 @@ def watch(
     tapstore watch --event failed --webhook https://alerts.example/hook
     """  # fmt: skip
     if command:
-        _check(command)
+        check(command)
     session = invocation.open()
     for event in _events(session, after, timeout):
         if kinds and event["event"] not in kinds:
@@ -104,12 +102,6 @@ def _events(session: Session, after: int | None, timeout: float | None) -> Itera
         for event in events(head):
             yield {**event, **whose}
     raise WaitTimeoutError(f"session {session.id}: nothing happened for {timeout:g} s")
-
-
-def _check(command: Sequence[str]) -> None:
-    """Say now that there is no such command, not when the first alarm would be given."""
-    if shutil.which(command[0]) is None and not os.path.exists(command[0]):
-        raise NoCommandError(f"cannot run {command[0]!r}: there is no such command")
 
 
 def _give(invocation: Invocation, command: Sequence[str], event: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """Claims and artifacts from a shell: what is printed, kept and refused."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -294,6 +295,20 @@ def test_a_command_whose_lock_is_lost_is_stopped():
     ) as process:  # fmt: skip
         force()
         assert process.wait(20) == 5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ties processes together")
+def test_a_command_does_not_go_on_when_who_holds_its_lock_is_killed():
+    program = "print('begun', flush=True); import time; time.sleep(60)"
+    with subprocess.Popen(
+        [sys.executable, "-m", "tapstore", "lock", "gpu", "--", sys.executable, "-c", program],
+        stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+        # It is nobody's child any more; its end of the pipe is closed when it is gone.
+        assert select.select([process.stdout], [], [], 20)[0]
+        assert process.stdout.read() == ""
 
 
 def test_a_signal_is_passed_on_to_the_command():
