@@ -150,6 +150,7 @@ def run(
     from tapstore.tasks.work import WorkFilter, waits_for
 
     invocation: Invocation = ctx.obj
+    invocation.check_root(root)
     try:
         handler = CommandHandler(
             argv=command,

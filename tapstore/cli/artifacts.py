@@ -75,6 +75,8 @@ def publish(
     """  # fmt: skip
     if (source is None) == (uri is None):
         raise click.UsageError("name what to publish: a FILE, - for standard input, or --uri URI")
+    if uri is not None and "://" not in uri:
+        raise click.UsageError(f"{uri!r} is no URI; a file is named without --uri")
     if name is None:
         if source is None or source == "-":
             raise click.UsageError("standard input and URIs have no name of their own: --as NAME")

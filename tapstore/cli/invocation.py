@@ -45,6 +45,13 @@ class Invocation:
         """The session that is meant.  Raises `SessionNotFoundError`."""
         return self.given_url or _upwards()
 
+    def check_root(self, root: str | None) -> None:
+        """Refuse `--root` beside `-w`; `TAPSTORE_URL` in the environment gives way to it."""
+        if root is not None and self.url is not None:
+            raise click.UsageError(
+                "-w names one session and --root all below a place: give one of the two"
+            )
+
     def absolute_url(self) -> str:
         """The same, for a command that may run in another folder."""
         url = self.find_url()

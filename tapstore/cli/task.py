@@ -63,6 +63,7 @@ def send(
     from tapstore.tapfile import format
     from tapstore.tasks import inbox
 
+    invocation.check_root(root)
     document: dict[str, Any] = {}
     if file is not None:
         document = format.parse_plain(file.read(), name=file.name)
