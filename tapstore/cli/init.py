@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import click
 
-from tapstore.cli.invocation import Invocation, agent_option, common_options
+from tapstore.cli.invocation import Invocation, agent_option, options_of_init
 from tapstore.cli.params import assignment, duration, json_or_text
 from tapstore.cli.views import slot_value
 from tapstore.keys import mask_url, shell_word
@@ -23,7 +23,7 @@ def _role(value: str) -> tuple[str, int]:
 
 
 @click.command()
-@common_options
+@options_of_init
 @agent_option
 @click.option(
     "-r",

@@ -119,6 +119,10 @@ def test_each_command_is_listed_on_one_line():
             assert not line.endswith("...")
 
 
+def test_init_does_not_look_upwards_and_does_not_say_so():
+    assert "else this folder]" in " ".join(ok("init", "--help").out.split())
+
+
 def test_the_version_is_that_of_the_package():
     assert ok("--version").out == f"tapstore {tapstore.__version__}\n"
 
