@@ -58,10 +58,14 @@ def json_line(value: Any) -> str:
         return json.dumps(msgspec.to_builtins(value)) + "\n"
 
 
+_WIDEST = 48
+"""One name that somebody gave must not move all other lines off the screen."""
+
+
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines with aligned columns; the last column is as wide as it is."""
+    """Lines with aligned columns; the last column, and cells that are very long, stick out."""
     cells = [list(header), *([clean(cell) for cell in row] for row in rows)]
-    widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
+    widths = [min(max(map(_width, column)), _WIDEST) for column in zip(*cells, strict=True)]
     return [
         "  ".join(
             cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
@@ -75,7 +79,7 @@ def _width(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        0 if unicodedata.category(c) in ("Mn", "Me") else 2 if unicodedata.east_asian_width(c) in "WF" else 1
         for c in text
     )
 

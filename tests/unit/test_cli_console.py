@@ -42,6 +42,18 @@ def test_columns_stand_in_line_also_beside_wide_characters():
     assert lines == ["role   agent", "審查   a", "coder  b"]
 
 
+def test_columns_stand_in_line_also_beside_marks_that_take_no_space():
+    # U+FE0F says how the heart is painted; it combines with nothing, and has no width either.
+    _, first, second = console.table(("role", "agent"), [("\u2764\ufe0f", "a"), ("x", "b")])
+    assert (first, second) == ("\u2764\ufe0f     a", "x     b")
+
+
+def test_a_very_long_name_does_not_move_the_columns_of_others():
+    _, first, second = console.table(("file", "why"), [("x" * 500, "a"), ("y", "b")])
+    assert first == f"{'x' * 500}  a"
+    assert len(second) < 80
+
+
 def test_a_hostile_cell_cannot_move_the_columns():
     lines = console.table(("role", "agent"), [("a\nb", "\x1b[2J")])
     assert lines == [r"role  agent", r"a\nb  \x1b[2J"]
