@@ -81,10 +81,14 @@ def logs(invocation: Invocation, agent: str | None, follow: bool, raw: bool) -> 
     from tapstore.agents import logs as agent_logs
 
     session = invocation.open()
-    if agent is None:
+    if agent is None or follow:
         names = agent_logs.agents(session)
+    if agent is None:
         invocation.answer({"session_id": session.id, "agents": names}, *(names or ["no logs"]))
         return
+    if follow and agent not in names:
+        others = ", ".join(names) or "(nobody)"
+        invocation.note(f"no log of {agent} yet, only of {others}; waiting for it")
     chunks = agent_logs.read(session, agent, follow=follow)
     if raw:
         for chunk in chunks:

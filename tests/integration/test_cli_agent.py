@@ -202,6 +202,18 @@ def test_what_was_printed_can_be_had_line_by_line():
 
 
 @pytest.mark.usefixtures("printed")
+def test_following_an_agent_that_has_no_log_yet_says_so_and_shows_what_it_prints_later(session):
+    with subprocess.Popen(
+        [sys.executable, "-m", "tapstore", "logs", "a2", "-f"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert "no log of a2 yet, only of a1" in process.stderr.readline()
+        (session / "logs" / "a2.log").write_text("hello\n")
+        assert process.stdout.readline() == "hello\n"
+        process.kill()
+
+
+@pytest.mark.usefixtures("printed")
 def test_who_has_a_log_is_listed():
     assert ok("logs").out == "a1\n"
 
