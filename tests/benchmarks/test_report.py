@@ -1,0 +1,59 @@
+"""A run of the benchmarks ends in a report, plots and the raw numbers."""
+
+import msgspec
+import pytest
+
+from benchmarks.__main__ import PARTS, Size, measure, write
+from benchmarks.machine import Machine
+from benchmarks.report import render
+from benchmarks.results import Results, goals
+
+TINY = Size(alone_rounds=1, contended_rounds=1, contended_seconds=0.05, start_rounds=1)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return measure(TINY, PARTS, disk=tmp_path_factory.mktemp("disk"), quick=True, processes=(2,))
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+
+
+def test_everything_is_written(results, tmp_path):
+    write(results, tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    plots = {"commit.png", "throughput.png", "waits.png", "coldstart.png"}
+    assert names == {"results.json", "report.md"} | plots
+    report = (tmp_path / "report.md").read_text()
+    assert all(f"({name})" in report for name in plots)
+    assert all((tmp_path / name).read_bytes()[:4] == b"\x89PNG" for name in plots)
+
+
+def test_the_raw_numbers_can_be_read_back(results, tmp_path):
+    write(results, tmp_path)
+    again = msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Results)
+    assert again == results
+
+
+def test_nothing_was_lost(results):
+    assert [goal.met for goal in goals(results) if goal.what == "commits lost"] == [True]
+
+
+def test_the_report_lists_the_system_calls(results):
+    report = render(results, plots=())
+    assert ".tap/session.log: openat, fstat, write, close" in report
+
+
+def test_nothing_of_a_run_stays_on_the_disk(tmp_path):
+    measure(TINY, ["coldstart"], disk=tmp_path, quick=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_was_not_measured_is_not_reported():
+    machine = Machine(
+        when="now", commit="c", python="p", packages={}, system="s", processor="p", cores=1,
+        memory_gb=1, load=0,
+    )  # fmt: skip
+    report = render(Results(machine=machine, quick=False), plots=())
+    assert "## One process" not in report
+    assert "## Several processes" not in report
