@@ -16,7 +16,7 @@ from enum import Enum
 from tapstore.abc import Store
 from tapstore.clock import format_time_ms
 from tapstore.errors import FormatError, InvalidKeyError, NotFoundError, StoreError
-from tapstore.keys import encode_name
+from tapstore.keys import encode_name, is_key
 from tapstore.sessions.state import SessionState
 from tapstore.tapfile.model import Tapfile
 from tapstore.tasks import fate, removal, taskfile
@@ -233,19 +233,22 @@ class Lookout:
         except (FileNotFoundError, NotADirectoryError):
             return
         for entry in entries:
-            if entry.name not in known:
-                reason = f"{prefix}{entry.name}: {_fault(entry)}"
-                yield Seen(key=prefix + entry.name, standing=Standing.UNREADABLE, reason=reason)
+            key = prefix + entry.name
+            if entry.name not in known and (fault := self._fault(key, entry)):
+                reason = f"{key}: {fault}"
+                yield Seen(key=key, standing=Standing.UNREADABLE, reason=reason)
 
-
-def _fault(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        return "it is a symbolic link that leads nowhere, or out of the session"
-    if entry.is_dir():
-        return "it is a folder"
-    if not entry.is_file():
-        return "it is no regular file"
-    return "its name is not portable; use letters, digits, '-', '_' and '.'"
+    def _fault(self, key: str, entry: os.DirEntry[str]) -> str:
+        """Why it is no object; empty if it is one, dropped after the store was listed."""
+        if not is_key(key):
+            return "its name is not portable; use letters, digits, '-', '_' and '.'"
+        try:
+            self._store.head(key)
+        except (NotFoundError, InvalidKeyError, StoreError):
+            if entry.is_symlink():
+                return "it is a symbolic link that leads nowhere, or out of the session"
+            return "it is a folder" if entry.is_dir() else "it is no regular file"
+        return ""
 
 
 def is_left_over(seen: Seen, event: Done | Aside) -> bool:

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 import tapstore
+from tapstore.sessions import config as configs
+from tapstore.sessions.opening import assemble
 from tapstore.tasks.inbox import Inbox, Standing
 from tapstore.tasks.work import WorkFilter, seek
+from tapstore.testing.faults import Fault, FaultyStore
 
 CODER = WorkFilter(role="coder")
 
@@ -111,6 +114,22 @@ def test_a_name_that_is_only_strange_is_read(session, inbox, name):
     (inbox / name).write_text("{}")
     look(session).complete()
     assert (inbox / ".done" / name).exists()
+
+
+@pytest.mark.parametrize("drop", [
+    lambda path: path.write_text('{"requirement": "x"}'),
+    lambda path: path.symlink_to("first.json"),
+])  # fmt: skip
+def test_what_is_dropped_while_somebody_looks_is_left_to_the_next_look(session, inbox, drop):
+    (inbox / "first.json").write_text('{"requirement": "x"}')
+    # The first file is read after the folder was listed and before what is no object is looked for.
+    late = Fault("get", "inbox/coder/first.json", before=lambda _: drop(inbox / "late.json"))
+    data = configs.raw(session.store)
+    config = configs.parse(session.store, data)
+    with assemble(FaultyStore(session.store, late), config, data, session.clock) as watched:
+        assert standings(watched) == {"first.json": Standing.WAITING}
+        assert standings(watched).keys() == {"first.json", "late.json"}
+        assert Standing.UNREADABLE not in standings(watched).values()
 
 
 def test_a_time_in_the_future_keeps_no_file_for_ever(session, inbox):
