@@ -125,12 +125,13 @@ class Inbox:
         return None
 
     def _finish(self, seen: Seen) -> None:
-        keeping.keep(self._store, seen.key, seen.data, keeping.DONE)
+        kept = keeping.keep(self._store, seen.key, seen.data, keeping.DONE)
         if isinstance(seen.event, Taken):
             done = Done(at=self._now(), file=seen.key, claim=seen.event.claim, stamp=seen.stamp)
             # If another one was faster with it, the file is still the one that is finished.
             self._book.append(seen.digest, seen.n + 1, done)
-        removal.remove(self._store, seen.key, seen.stamp)
+        copy = keeping.place(seen.key, kept, keeping.DONE)
+        removal.remove(self._store, seen.key, seen.stamp, copy=copy)
 
     def _set_aside(self, seen: Seen) -> None:
         event = seen.event
@@ -141,7 +142,8 @@ class Inbox:
         kept = keeping.keep(self._store, seen.key, seen.data, keeping.FAILED)
         note = f"{event.reason}\nDrop it into the inbox again to have it tried.\n"
         keeping.explain(self._store, seen.key, kept, note)
-        removal.remove(self._store, seen.key, seen.stamp)
+        copy = keeping.place(seen.key, kept, keeping.FAILED)
+        removal.remove(self._store, seen.key, seen.stamp, copy=copy)
 
     def _finish_removal(self, moved: str, original: str) -> None:
         def is_closed(stamp: str) -> bool:

@@ -32,6 +32,11 @@ def keep(store: Store, key: str, data: bytes, where: str) -> str:
         return kept
 
 
+def place(original: str, kept: str, where: str) -> str:
+    """Where `keep` put its copy of the file `original`, under the name that it returned."""
+    return f"{original.rpartition('/')[0]}/{where}/{kept}"
+
+
 def explain(store: Store, key: str, name: str, text: str) -> None:
     """Leave a note on `name` in `.failed/` beside `key`, unless there is one."""
     home = key.rpartition("/")[0]

@@ -10,6 +10,7 @@ finds a moved file that its mover left behind goes on with it.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
@@ -27,8 +28,12 @@ def stamp(info: ObjectInfo) -> str:
     return f"{info.version}@{info.modified!r}"
 
 
-def remove(store: Store, key: str, expected: str) -> None:
-    """Remove `key` if its `stamp` is `expected`; else leave it, under that or another name."""
+def remove(store: Store, key: str, expected: str, *, copy: str = "") -> None:
+    """Remove `key` if its `stamp` is `expected`; else leave it, under that or another name.
+
+    On files it takes the place of its `copy`, if there is one.  Else its inode would be free for
+    the next file, which would then have the same stamp if it is dropped with the same time.
+    """
     try:
         info = store.head(key)
         if stamp(info) != expected:
@@ -36,14 +41,14 @@ def remove(store: Store, key: str, expected: str) -> None:
         if store.capabilities.conditional_delete:
             store.delete(key, version=info.version)
         elif store.capabilities.files:
-            _move_and_remove(store, key, expected)
+            _move_and_remove(store, key, expected, copy)
         else:
             store.delete(key)
     except (NotFoundError, ConflictError):
         return
 
 
-def _move_and_remove(store: Store, key: str, expected: str) -> None:
+def _move_and_remove(store: Store, key: str, expected: str, copy: str) -> None:
     folder, _, name = key.rpartition("/")
     moved = f"{folder}/{FOLDER}/{new_id()}/{name}"
     source, target = store.local_path(key), store.local_path(moved)
@@ -54,10 +59,10 @@ def _move_and_remove(store: Store, key: str, expected: str) -> None:
         raise failures.not_found(store.url, key) from exc
     except OSError as exc:
         raise failures.failed(store.url, key, "remove", exc) from exc
-    finish(store, moved, lambda found: found == expected)
+    finish(store, moved, lambda found: found == expected, copy=copy)
 
 
-def finish(store: Store, moved: str, is_expected: Callable[[str], bool]) -> None:
+def finish(store: Store, moved: str, is_expected: Callable[[str], bool], *, copy: str = "") -> None:
     """End the removal of a file that was moved; `is_expected` judges its stamp."""
     folder, _, rest = moved.rpartition(f"/{FOLDER}/")
     mark, _, name = rest.partition("/")
@@ -66,11 +71,25 @@ def finish(store: Store, moved: str, is_expected: Callable[[str], bool]) -> None
             stem, dot, ending = name.rpartition(".")
             with store.open(moved) as stream, suppress(AlreadyExistsError):
                 store.upload(f"{folder}/{stem[:160]}~{mark}{dot}{ending}", stream, CREATE)
-        store.delete(moved)
+            store.delete(moved)
+        elif not (copy and _replaced(store.local_path(moved), store.local_path(copy))):
+            store.delete(moved)
     except NotFoundError:
         pass  # somebody else finished it
     with suppress(OSError):
         os.rmdir(os.path.dirname(store.local_path(moved)))
+
+
+def _replaced(moved: str, copy: str) -> bool:
+    """Put a file in the place of its copy, if it has no other name that others may change it by."""
+    try:
+        found = os.lstat(moved)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+            return False
+        os.replace(moved, copy)
+    except OSError:
+        return False
+    return True
 
 
 def unfinished(store: Store, folder: str) -> Iterator[tuple[str, str]]:

@@ -147,6 +147,14 @@ def test_the_same_file_copied_again_is_a_new_task(session, inbox, tmp_path):
     assert look(session) is None
 
 
+def test_the_inode_of_a_task_that_was_done_is_not_free_for_the_next_file(session, inbox):
+    # With the same inode and time, a file that is dropped again could not be told from the first.
+    (inbox / "job.json").write_text("{}")
+    inode = (inbox / "job.json").stat().st_ino
+    look(session).complete()
+    assert (inbox / ".done/job.json").stat().st_ino == inode
+
+
 def test_the_inbox_may_be_missing_altogether(session, inbox):
     shutil.rmtree(inbox.parent)
     assert look(session) is None
