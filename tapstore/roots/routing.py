@@ -7,10 +7,12 @@ any step leaves the file, and the next who looks goes on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tapstore.abc import Store
 from tapstore.errors import (
     AlreadyExistsError,
     FormatError,
@@ -79,9 +81,19 @@ def deliver(root: Root, key: str) -> None:
         kept = keeping.keep(store, key, got.data, keeping.FAILED)
         keeping.explain(store, key, kept, f"{exc}\nDrop it into the inbox again to try again.\n")
     else:
-        own = taskfile.delivery(task.document) or taskfile.raw_digest(stamp, got.data)[:16]
+        arrival = f"{stamp}@{_changed(store, key)}"
+        own = taskfile.delivery(task.document) or taskfile.raw_digest(arrival, got.data)[:16]
         inbox.drop(session.store, role, task.document, delivery=own)
     removal.remove(store, key, stamp)
+
+
+def _changed(store: Store, key: str) -> int:
+    """When the system last changed a file: no later one has that, even with the same inode, time
+    and content, as `cp -p` makes them."""
+    if store.capabilities.files:
+        with suppress(OSError):
+            return os.lstat(store.local_path(key)).st_ctime_ns
+    return 0
 
 
 def _role(task: Task) -> str:

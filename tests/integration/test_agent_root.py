@@ -4,6 +4,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import warnings
 
 import pytest
@@ -323,6 +324,19 @@ def test_a_task_that_arrives_twice_is_done_once(base):
     session.store.put(delivered.key, content, CREATE)
     session.reopen("coder")
     assert agent(base, do_nothing, "coder").run(idle=5) == 0
+
+
+def test_a_task_that_is_copied_again_with_its_time_is_delivered_again(tmp_path):
+    with root(tmp_path / "root") as base:
+        session = make(base, "a")
+        (tmp_path / "job.json").write_text('{"task_id": "a"}')
+        folder = tmp_path / "root" / "inbox" / "coder"
+        folder.mkdir(parents=True)
+        for count in range(1, 20):
+            # Sooner or later it gets the inode that the one before had.
+            shutil.copy2(tmp_path / "job.json", folder)
+            deliver(base)
+            assert len(list(session.store.list("inbox/coder/"))) == count
 
 
 def test_delivering_goes_on_after_a_crash_before_the_removal(base, monkeypatch):
