@@ -97,7 +97,7 @@ def demo(ctx: click.Context, folder: Path | None) -> None:
         marks = {True: "kept  ", False: "BROKEN"}
         console.say(*(f"  {marks[kept]}  {text}" for text, kept in promises.items()))
         console.say("", f"{seconds:.0f} seconds; all of it is in {folder}:")
-        console.say(f"  tapstore status -w {shlex.quote(str(folder))}")
+        console.say(f"  {_typed()} status -w {shlex.quote(str(folder))}")
     ctx.exit(0 if good else 1)
 
 
@@ -244,6 +244,16 @@ _REVIEWER = [
     "--ok-exit", "0,1", "--stdout-as", "review.txt", "--type", "report",
     "--then", "review_completed", "--",
 ]  # fmt: skip
+
+
+def _typed() -> str:
+    """What one types here for `tapstore`: after `make demo` it is on nobody's PATH."""
+    if shutil.which("tapstore") is not None:
+        return "tapstore"
+    beside = os.path.join(os.path.dirname(sys.executable), "tapstore")
+    if os.path.exists(beside):
+        return shlex.quote(os.path.relpath(beside))
+    return f"{shlex.quote(sys.executable)} -m tapstore"
 
 
 def _linter() -> list[str]:

@@ -1,6 +1,7 @@
 """The demo does for real what it shows, and would say if it had not."""
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -25,6 +26,13 @@ def test_where_nothing_was_done_no_promise_is_kept(tmp_path):
         promises = demo._promises(session, {"coder-01": 1, "coder-02": 1, "reviewer-01": 1})
     kept = [promise for promise, was_kept in promises.items() if was_kept]
     assert kept == ["the log has no hole, and each record names the hash of the one before"]
+
+
+def test_what_to_type_next_can_be_typed_by_who_has_no_tapstore_on_the_path(monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    shown = [*shlex.split(demo._typed()), "--version"]
+    result = subprocess.run(shown, capture_output=True, text=True, check=True)
+    assert result.stdout == f"tapstore {tapstore.__version__}\n"
 
 
 def test_pythons_own_compiler_finds_the_same_fault_where_there_is_no_linter(tmp_path, monkeypatch):
