@@ -19,7 +19,7 @@ from tapstore.errors import StoreError
 from tapstore.keys import mask_url, shell_word
 from tapstore.sessions import config as configs
 from tapstore.sessions.heartbeats import Health, Judgement
-from tapstore.tapfile.model import FAILED, PENDING, WORKING, Participant, Tapfile
+from tapstore.tapfile.model import COMPLETED, FAILED, PENDING, WORKING, Participant, Tapfile
 from tapstore.tapfile.operations import consumes
 from tapstore.tasks.inbox import Inbox
 from tapstore.tasks.standing import Seen, Standing
@@ -166,6 +166,9 @@ def _remark(tapfile: Tapfile, slot: dict[str, Any]) -> str:
     """What it waits for, or what is wrong with it and what helps."""
     label, reason = shell_word(slot["slot"]), slot["reason"]
     because = f": {reason}" if reason else ""
+    count = _waiting(slot)
+    if slot["status"] == COMPLETED and count:
+        return f"{_tasks_in_inbox(count)}; `tapstore reopen {label}` starts another round"
     if slot["status"] == FAILED:
         return f"`tapstore reopen {label}` starts another round{because}"
     if slot["status"] == PENDING:
@@ -177,11 +180,19 @@ def _remark(tapfile: Tapfile, slot: dict[str, Any]) -> str:
     return reason or ""
 
 
+def _waiting(slot: dict[str, Any]) -> int:
+    return [task["standing"] for task in slot["tasks"]].count(Standing.WAITING.value)
+
+
+def _tasks_in_inbox(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'} in its inbox"
+
+
 def _waits_for(tapfile: Tapfile, slot: dict[str, Any]) -> str:
     ready = []
-    count = [task["standing"] for task in slot["tasks"]].count(Standing.WAITING.value)
+    count = _waiting(slot)
     if count:
-        ready.append(f"{count} task{'s' if count > 1 else ''} in its inbox")
+        ready.append(_tasks_in_inbox(count))
     if slot["inputs"]:
         ready.append("for it: " + ", ".join(a["name"] for a in slot["inputs"]))
     if ready:

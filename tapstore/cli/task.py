@@ -80,6 +80,10 @@ def send(
     if not document:
         raise click.UsageError("what is to be done? Give a REQUIREMENT, --file, or --set")
     if root is not None:
+        if not (document.get("task_id") or document.get("session_id")):
+            raise click.UsageError(
+                "a task at a root has to name its session: --id ID, or a session_id in --file"
+            )
         from tapstore.roots.root import root as open_root
 
         key = click.get_current_context().with_resource(open_root(root)).send(role, document)

@@ -227,9 +227,11 @@ def _free_slot(state: Tapfile, op: Claim, slots: tuple[Participant, ...]) -> Par
             f"role {op.role!r} of session {state.session_id} is assigned to {reserved}; claim it "
             f"as that agent, or clear the assignment: `tapstore edit --set {clearing}`"
         )
-    if any(p.status == WORKING for p in slots):
-        working = "; ".join(_says(state, p) for p in slots if p.status == WORKING)
-        raise AlreadyClaimedError(f"{working}; wait, or `tapstore reset {shell_word(op.role)}`")
+    working = [p for p in slots if p.status == WORKING]
+    if working:
+        said = "; ".join(_says(state, p) for p in working)
+        label = shell_word(working[0].label)
+        raise AlreadyClaimedError(f"{said}; wait, or `tapstore reset {label}`")
     statuses = ", ".join(f"{p.label} is {p.status}" for p in slots)
     raise NotAllowedError(
         f"nothing to claim in session {state.session_id}: {statuses}; "

@@ -37,6 +37,7 @@ def session(tmp_path, monkeypatch):
         (["wait"], 2, "name what to wait for: --phase"),
         (["publish"], 2, "a FILE, - for standard input, or --uri URI"),
         (["publish", "-"], 2, "--as NAME"),
+        (["task", "send", "coder", "x", "--root", "."], 2, "has to name its session: --id ID"),
         (["publish", "--uri", "x.py", "--as", "x"], 2, "a file is named without --uri"),
         (["task", "send", "coder", "x", "-w", ".", "--root", "."], 2, "give one of the two"),
         (["agent", "run", "--role", "coder", "-w", ".", "--root", ".", "true"], 2, "one of the"),

@@ -84,6 +84,13 @@ def test_a_stale_claim_is_marked_with_what_helps():
         time.sleep(0.1)
 
 
+def test_a_completed_slot_with_a_task_says_what_it_takes():
+    ok("complete", "--claim", ok("claim", "coder").out.strip())
+    ok("task", "send", "coder", "more")
+    says = "1 task in its inbox; `tapstore reopen coder` starts another round"
+    assert row("coder").endswith(says)
+
+
 def test_an_agent_that_edits_the_tapfile_is_marked_as_never_judged(session):
     tapfile = session / ".tap" / "Tapfile"
     tapfile.write_text(tapfile.read_text().replace("status: pending", "status: working", 1)

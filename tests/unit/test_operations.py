@@ -62,6 +62,10 @@ def test_a_role_with_two_slots_takes_two_agents_and_no_third():
     assert slot(state, "reviewer#2").agent_id == "a2"
     with pytest.raises(AlreadyClaimedError, match=r"a1.*a2"):
         do(state, claim("reviewer", "a3", "c3"))
+    # One of those that are held, not the first of the role.
+    state = do(state, ops.Complete(id="e", by="a1", claim="c1"))
+    with pytest.raises(AlreadyClaimedError, match=r"`tapstore reset reviewer#2`"):
+        do(state, claim("reviewer", "a3", "c3"))
 
 
 def test_the_same_agent_id_started_twice_is_refused():
