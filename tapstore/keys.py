@@ -74,7 +74,7 @@ def _fault(key: str) -> str | None:
 
 
 def is_key(key: str) -> bool:
-    return _fault(key) is None
+    return _PLAIN.fullmatch(key) is not None or _fault(key) is None
 
 
 def check_prefix(prefix: str) -> str:
