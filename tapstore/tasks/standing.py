@@ -86,6 +86,15 @@ def folder(role: str) -> str:
     return f"{FOLDER}/{encode_name(role)}"
 
 
+def _folders(role: str) -> tuple[str, ...]:
+    """Where tasks for a role are looked for: also where a person would make its folder."""
+    plain = f"{FOLDER}/{role}"
+    # What has a percent sign could be the folder of another role.
+    if plain == folder(role) or "%" in role or "/" in role or not is_key(plain):
+        return (f"{folder(role)}/",)
+    return (f"{folder(role)}/", f"{plain}/")
+
+
 class UnreadableError(Exception):
     """A file that is no task and will not be touched, with the reason."""
 
@@ -121,7 +130,8 @@ class Lookout:
         self._store = state.store
         self._role = role
         self._book = book
-        self.folders = (f"{folder(role)}/", f"{FOLDER}/")
+        self._own = _folders(role)
+        self.folders = (*self._own, f"{FOLDER}/")
 
     def look(self) -> list[Seen]:
         """Every task file for this role, by name.
@@ -174,7 +184,7 @@ class Lookout:
             raise FormatError(
                 f"{key}: it is for session {task.session_id}, but this is {tapfile.session_id}"
             )
-        if key.startswith(self.folders[0]):
+        if key.startswith(self._own):
             if task.role not in ("", self._role):
                 raise FormatError(
                     f"{key}: it lies in the inbox of {self._role}, but names the role {task.role}"

@@ -155,6 +155,25 @@ def test_the_inode_of_a_task_that_was_done_is_not_free_for_the_next_file(session
     assert (inbox / ".done/job.json").stat().st_ino == inode
 
 
+@pytest.mark.parametrize("role", ["审查员", "code reviewer"])
+def test_a_task_is_read_also_where_a_person_makes_the_folder_of_a_role(tmp_path, role):
+    folder = tmp_path / "inbox" / role
+    with tapstore.create(tmp_path, roles=[role, "other"]) as session:
+        folder.mkdir()
+        (folder / "job.json").write_text("{}")
+        seek(session, WorkFilter(role=role), agent="a1").complete()
+    assert (folder / ".done" / "job.json").exists()
+
+
+@pytest.mark.parametrize("role", ["%61", "a/b", "aux"])
+def test_the_folder_of_one_role_is_not_that_of_another(tmp_path, role):
+    with tapstore.create(tmp_path, roles=[role, "a", "b"]) as session:
+        inbox = Inbox(session.state, role)
+        (tmp_path / "inbox" / "a").mkdir(exist_ok=True)
+        (tmp_path / "inbox" / "a" / "job.json").write_text("{}")
+        assert inbox.look() == []
+
+
 def test_the_inbox_may_be_missing_altogether(session, inbox):
     shutil.rmtree(inbox.parent)
     assert look(session) is None
