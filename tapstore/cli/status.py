@@ -22,7 +22,7 @@ from tapstore.sessions.heartbeats import Health, Judgement
 from tapstore.tapfile.model import COMPLETED, FAILED, PENDING, WORKING, Participant, Tapfile
 from tapstore.tapfile.operations import consumes
 from tapstore.tasks.inbox import Inbox
-from tapstore.tasks.standing import Seen, Standing
+from tapstore.tasks.standing import Seen, Standing, for_nobody
 
 if TYPE_CHECKING:
     from tapstore.sessions.session import Session
@@ -62,6 +62,8 @@ def status(invocation: Invocation) -> None:
         console.emit(value)
     else:
         lines = _lines(session, tapfile, value, now or snapshot.at)
+        for _, seen in for_nobody(session.store, tapfile):
+            lines.append(f"nobody reads {seen.key}: {seen.reason}")
         if lock is not None and lockfile.advice(lock):
             lines += ["", lockfile.line(lock), lockfile.advice(lock)]
         console.say(*lines)

@@ -101,6 +101,7 @@ def list_(invocation: Invocation, role: str | None) -> None:
     """Show the tasks in the inbox of ROLE, or of all roles, and how they stand."""
     from tapstore.tapfile.operations import find_slot
     from tapstore.tasks.inbox import Inbox
+    from tapstore.tasks.standing import for_nobody
 
     session = invocation.open()
     tapfile = session.tapfile
@@ -111,6 +112,8 @@ def list_(invocation: Invocation, role: str | None) -> None:
         for name in ([role] if role else tapfile.roles())
         for seen in Inbox(session.state, name).look()
     ]
+    if role is None:
+        found += for_nobody(session.store, tapfile)
     rows = [
         (
             name,

@@ -16,7 +16,7 @@ from enum import Enum
 from tapstore.abc import Store
 from tapstore.clock import format_time_ms
 from tapstore.errors import FormatError, InvalidKeyError, NotFoundError, StoreError
-from tapstore.keys import encode_name, is_key
+from tapstore.keys import decode_name, encode_name, is_key
 from tapstore.sessions.state import SessionState
 from tapstore.tapfile.model import Tapfile
 from tapstore.tasks import fate, removal, taskfile
@@ -93,6 +93,21 @@ def _folders(role: str) -> tuple[str, ...]:
     if plain == folder(role) or "%" in role or "/" in role or not is_key(plain):
         return (f"{folder(role)}/",)
     return (f"{folder(role)}/", f"{plain}/")
+
+
+def for_nobody(store: Store, tapfile: Tapfile) -> Iterator[tuple[str, Seen]]:
+    """What looks like a task in the folder of a role that the session does not have.
+
+    Yields the role that is meant, and the file; nobody reads it, and it stays.
+    """
+    for name in store.children(f"{FOLDER}/"):
+        role = decode_name(name[:-1])
+        if name[-1] != "/" or name[0] == "." or role in tapfile.roles():
+            continue
+        for inner in filter(taskfile.is_task_name, store.children(f"{FOLDER}/{name}")):
+            key = f"{FOLDER}/{name}{inner}"
+            reason = f"there is no role {role!r}; the roles are {', '.join(tapfile.roles())}"
+            yield role, Seen(key=key, standing=Standing.UNREADABLE, reason=reason)
 
 
 class UnreadableError(Exception):

@@ -116,6 +116,15 @@ def test_an_edit_that_was_set_aside_goes_by_the_command_that_is_named(session):
     assert ok("status", "--json").json["parked"] == []
 
 
+def test_a_task_for_a_role_that_is_not_there_is_shown(session):
+    (session / "inbox" / "codr").mkdir()
+    (session / "inbox" / "codr" / "job.json").write_text("{}")
+    says = "there is no role 'codr'; the roles are coder, reviewer"
+    assert f"nobody reads inbox/codr/job.json: {says}" in ok("status").out
+    (task,) = ok("task", "list", "--json").json["tasks"]
+    assert (task["role"], task["standing"], task["reason"]) == ("codr", "unreadable", says)
+
+
 def test_signals_are_listed():
     ok("signal", "go ahead")
     assert "signals given: go ahead" in ok("status").out
