@@ -24,21 +24,19 @@ def effects(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[list[An
 
 
 def _effects(path: list[str | int], before: Any, after: Any, found: list[list[Any]]) -> None:
-    if same(before, after):
-        return
     if isinstance(before, dict) and isinstance(after, dict):
         found.extend([[*path, key]] for key in before if key not in after)
         for key, value in after.items():
             if key not in before:
                 found.append([[*path, key], value])
-            else:
+            elif not same(before[key], value):
                 _effects([*path, key], before[key], value, found)
     elif isinstance(before, list) and isinstance(after, list):
         found.extend([[*path, n]] for n in range(len(before) - 1, len(after) - 1, -1))
         for n, value in enumerate(after):
             if n >= len(before):
                 found.append([[*path, n], value])
-            else:
+            elif not same(before[n], value):
                 _effects([*path, n], before[n], value, found)
     else:
         found.append([path, after])

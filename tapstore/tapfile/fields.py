@@ -162,7 +162,10 @@ class _Settling:
                 _refuse_surrogates(key)
             of = spec.get(key)
             # Most values; going the long way doubles the time of a commit's check.
-            if type(item) is str and of is not TIME and item.isascii():
+            kind = type(item)
+            if (kind is str and of is not TIME and item.isascii()) or (
+                kind is int and of is None and _SMALLEST <= item <= _LARGEST
+            ):
                 settled[key] = item
                 continue
             try:
