@@ -73,6 +73,11 @@ def _exit_codes(text: str | frozenset[int]) -> frozenset[int]:
     metavar="CODES",
     help="Exit codes that complete the work, such as 0,1; others fail it.",
 )
+@click.option(
+    "--chdir",
+    is_flag=True,
+    help="Run COMMAND in the folder of its inputs, so that it names them shortly.",
+)
 @click.option("--stdout-as", default="", metavar="NAME", help="Publish standard output as this.")
 @click.option("--type", "kind", default="", help="Type of what it publishes.")
 @click.option(
@@ -116,6 +121,7 @@ def run(
     claim_phase: str,
     then: str,
     ok_exit: frozenset[int],
+    chdir: bool,
     stdout_as: str,
     kind: str,
     consumers: tuple[str, ...],
@@ -155,6 +161,7 @@ def run(
         handler = CommandHandler(
             argv=command,
             ok_exit=ok_exit,
+            chdir=chdir,
             stdout_as=stdout_as,
             type=kind,
             consumers=consumers,

@@ -241,7 +241,7 @@ _CODER = [
 
 _REVIEWER = [
     "--role", "reviewer", "--when-phase", "awaiting_review", "--needs", "type=code",
-    "--ok-exit", "0,1", "--stdout-as", "review.txt", "--type", "report",
+    "--ok-exit", "0,1", "--chdir", "--stdout-as", "review.txt", "--type", "report",
     "--then", "review_completed", "--",
 ]  # fmt: skip
 

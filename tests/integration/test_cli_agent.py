@@ -87,6 +87,13 @@ def test_exit_codes_that_are_fine_complete_the_work():
     assert ok("fetch", "review.txt", "-o", "-").out == "2 findings\n"
 
 
+def test_a_command_may_run_in_the_folder_of_its_inputs():
+    ok("publish", "-", "--as", "x.py", "--consumer", "reviewer", "--type", "code")
+    program = "import os; print(os.listdir())"
+    agent("--chdir", "--stdout-as", "seen.txt", program=program, role="reviewer", run=ok)
+    assert ok("fetch", "seen.txt", "-o", "-").out == "['x.py']\n"
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
