@@ -40,7 +40,10 @@ def status(invocation: Invocation) -> None:
     tapfile = snapshot.tapfile
     judged, now = _judge(session)
     lock = None if now is None else lockfile.look(session)
-    slots = [_slot(session, tapfile, p, judged.get(p.label)) for p in tapfile.participants]
+    tasks = {role: _tasks(session, role) for role in tapfile.roles()}
+    slots = [
+        _slot(session, tapfile, p, judged.get(p.label), tasks[p.role]) for p in tapfile.participants
+    ]
     value = {
         "session_id": session.id,
         "url": mask_url(session.url),
@@ -81,7 +84,11 @@ def _judge(session: Session) -> tuple[dict[str, Judgement], float | None]:
 
 
 def _slot(
-    session: Session, tapfile: Tapfile, participant: Participant, judgement: Judgement | None
+    session: Session,
+    tapfile: Tapfile,
+    participant: Participant,
+    judgement: Judgement | None,
+    tasks: list[Seen],
 ) -> dict[str, Any]:
     inputs = [
         a
@@ -100,7 +107,7 @@ def _slot(
                 "task_id": None if seen.task is None else seen.task.id,
                 "standing": seen.standing.value,
             }
-            for seen in _tasks(session, participant.role)
+            for seen in tasks
         ],
     }
 

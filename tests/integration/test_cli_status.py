@@ -11,6 +11,7 @@ import pytest
 
 from tapstore import registry
 from tapstore.cli import lockfile
+from tapstore.tasks.inbox import Inbox
 from tapstore.testing.faults import Fault, FaultyStore, refuse
 from tests.integration.cli_calls import call, ok
 
@@ -96,6 +97,14 @@ def test_an_agent_that_edits_the_tapfile_is_marked_as_never_judged(session):
     tapfile.write_text(tapfile.read_text().replace("status: pending", "status: working", 1)
                        .replace("agent_id: ''", "agent_id: plain", 1))  # fmt: skip
     assert row("coder").endswith("no heartbeats: never taken back by itself")
+
+
+def test_the_inbox_of_a_role_is_read_once_whatever_the_number_of_its_slots(tmp_path, monkeypatch):
+    ok("init", "-w", str(tmp_path / "many"), "-r", "coder:50", "-r", "reviewer")
+    read, look = [], Inbox.look
+    monkeypatch.setattr(Inbox, "look", lambda self: read.append(self.role) or look(self))
+    ok("status", "-w", str(tmp_path / "many"))
+    assert read == ["coder", "reviewer"]
 
 
 def test_an_edit_that_was_set_aside_is_listed(session):
