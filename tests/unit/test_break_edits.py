@@ -222,9 +222,12 @@ def test_a_refusal_that_can_not_be_noted_is_raised_and_not_noted_for_ever(tmp_pa
             session.state.refresh()
 
 
-def test_the_ghost_of_a_deleted_session_does_not_set_the_new_tapfile_aside(session):
+@pytest.mark.parametrize("tapfile_format", ["yaml", "json"])
+def test_the_ghost_of_a_deleted_session_does_not_set_the_new_tapfile_aside(session, tapfile_format):
     shutil.rmtree(session.store.root)
-    with tapstore.create(session.store.root, roles=["coder"], phase="new") as new:
+    with tapstore.create(
+        session.store.root, roles=["coder"], phase="new", tapfile_format=tapfile_format
+    ) as new:
         os.utime(tapfile(new), (1, 1))
         with pytest.raises(tapstore.SessionNotFoundError):
             session.set_phase("ghost")
@@ -265,3 +268,25 @@ def test_a_program_may_go_to_work_and_drop_the_reason_of_the_reset_before(sessio
     edit(session, rebuild)
     coder = session.tapfile.slots("coder")[0]
     assert (coder.status, coder.reason, parked(session)) == ("working", reason or "", [])
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [{"rev": 99}, {"rev": 10**18}, {"rev": 0}, {"rev": -1}, {"rev": True}, {"rev": 2.0},
+     {"rev": 2}, {"write_id": "of nobody"}, {"write_id": 5}],
+    ids=str,
+)  # fmt: skip
+def test_an_edit_that_names_a_revision_which_it_was_not_made_from_is_set_aside(session, stamp):
+    session.set_phase("next")
+    session.set_phase("last")
+    edit(session, lambda d: d.update(note="forged") or d["tapstore"].update(stamp))
+    assert session.tapfile.extra == {}
+    assert len(parked(session)) == 1
+    assert read(session)["current_phase"] == "last"
+
+
+def test_an_edit_of_tapstores_bookkeeping_alone_changes_nothing(session):
+    edit(session, lambda d: d["tapstore"].update(incarnation="another", by="nobody", at="never"))
+    assert session.state.refresh().rev == 1
+    assert parked(session) == []
+    assert read(session)["tapstore"]["incarnation"] == session.config.incarnation

@@ -201,3 +201,20 @@ def test_a_tapfile_that_is_just_not_too_large_is_read_back(session):
 def test_a_session_is_not_made_with_a_tapfile_beyond_what_is_read(tmp_path):
     with pytest.raises(tapstore.FormatError, match="belong into artifacts"):
         tapstore.create(str(tmp_path / "t"), roles=["coder"], fields={"x": "y" * 5_000_000})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('"format": 1', '"format": 2', "upgrade"),
+        ('"incarnation": "', '"incarnation": "../', "letters and digits"),
+        ('"format": 1', '"format": "1"', "damaged"),
+    ],
+)
+def test_a_session_file_that_leads_astray_is_refused(session, old, new, match):
+    path = Path(session.store.local_path(".tap/session"))
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    with pytest.raises(tapstore.FormatError, match=match):
+        tapstore.open(session.store.root)

@@ -304,7 +304,7 @@ def test_threads_of_a_process_may_judge_at_once(watched, clock):
 
     def judge():
         try:
-            for _ in range(50):
+            for _ in range(20):
                 observer.judge(old)
                 observer.judge(new)
         except RuntimeError as exc:
@@ -321,3 +321,77 @@ def test_threads_of_a_process_may_judge_at_once(watched, clock):
     finally:
         sys.setswitchinterval(interval)
     assert errors == []
+
+
+def test_a_first_heartbeat_that_is_not_due_yet_is_not_missed():
+    """The time of the grant in the Tapfile has no fraction of a second."""
+    clock = ManualClock(wall=1_700_000_000.9)
+    with tapstore.create(f"memory://{new_id()}/s", roles=["coder"], clock=clock) as session:
+        silent_claim(session, ttl=0.9)
+        clock.advance(0.2)
+        assert health(session) == ["alive"]
+
+
+# The reset
+
+
+@pytest.fixture
+def judged(watched, clock):
+    """A watchdog that has judged a claim stale, and has not reset it yet."""
+    claim = silent_claim(watched)
+    clock.advance(40)
+    watchdog = Watchdog(watched.state, clock=clock)
+    (judgement,) = watchdog.judge()
+    assert judgement.health is heartbeats.Health.STALE
+    watchdog.judge = lambda: [judgement]
+    return watchdog, claim
+
+
+def test_a_claim_that_ended_since_it_was_judged_is_not_reset(watched, judged):
+    watched.reset("coder")
+    assert list(judged[0].sweep()) == []
+    assert len(list(watched.log())) == 3
+
+
+def test_a_reset_does_not_hit_the_next_claim(watched, judged):
+    watched.reset("coder")
+    silent_claim(watched)
+    assert list(judged[0].sweep()) == []
+    assert watched.tapfile.slots("coder")[0].status == "working"
+
+
+def test_several_watchdogs_reset_once(watched, judged):
+    assert len(watched.sweep()) == 1
+    assert list(judged[0].sweep()) == []
+
+
+def test_a_role_whose_claimants_keep_dying_fails(clock):
+    with tapstore.create(
+        f"memory://{new_id()}/s", roles=["coder"], max_attempts=2, clock=clock
+    ) as session:
+        for status in ("pending", "failed"):
+            silent_claim(session)
+            clock.advance(40)
+            assert len(session.sweep()) == 1
+            coder = session.tapfile.slots("coder")[0]
+            assert coder.status == status
+            assert "no sign of life from a for 3" in coder.reason
+            assert "(ttl 30 s)" in coder.reason
+
+
+def test_a_claim_is_ended_once(session):
+    claim = session.claim("coder", agent="a")
+    claim.release()
+    rev = session.state.peek().rev
+    for end in (claim.complete, claim.release, lambda: claim.fail("?")):
+        with pytest.raises(tapstore.ClaimLostError, match="ended here"):
+            end()
+    assert session.state.peek().rev == rev
+
+
+def test_no_heartbeat_file_is_left_of_a_claim_that_ended(session):
+    claim = session.claim("coder", agent="a")
+    claim.heartbeat()
+    assert len(list(session.store.list(".tap/heartbeats/"))) == 1
+    claim.complete()
+    assert list(session.store.list(".tap/heartbeats/")) == []
