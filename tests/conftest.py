@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -21,6 +22,12 @@ REQUIRE_ALL = os.environ.get("TAPSTORE_REQUIRE_ALL") == "1"
 for _name in [name for name in os.environ if name.startswith("TAPSTORE_")]:
     if _name != "TAPSTORE_REQUIRE_ALL":  # the workers of xdist inherit it from here
         del os.environ[_name]
+
+# A shell that starts the tests in its background has them ignore Ctrl-C, and their children, too.
+for _number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        default = signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL
+        signal.signal(_number, default)
 
 # Deadlines per example would fail on a busy machine, not on a slow algorithm.  In CI the examples
 # are the same each time, so that a change is judged by itself; soak looks for new ones.
