@@ -24,14 +24,19 @@ PARTS = ("uncontended", "contended", "coldstart")
 class Size(NamedTuple):
     """How much is measured."""
 
+    alone_sittings: int
     alone_rounds: int
     contended_rounds: int
     contended_seconds: float
     start_rounds: int
 
 
-QUICK = Size(alone_rounds=4, contended_rounds=1, contended_seconds=0.5, start_rounds=5)
-FULL = Size(alone_rounds=25, contended_rounds=2, contended_seconds=3, start_rounds=30)
+QUICK = Size(
+    alone_sittings=2, alone_rounds=2, contended_rounds=1, contended_seconds=0.4, start_rounds=5
+)
+FULL = Size(
+    alone_sittings=6, alone_rounds=5, contended_rounds=3, contended_seconds=2, start_rounds=30
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,7 +70,9 @@ def measure(
             results.runs = _contended(found, size, processes)
         if "uncontended" in parts:
             for place in found:
-                results.alone += uncontended.measure(place, rounds=size.alone_rounds, say=_say)
+                results.alone += uncontended.measure(
+                    place, sittings=size.alone_sittings, rounds=size.alone_rounds, say=_say
+                )
     if "coldstart" in parts:
         with tempfile.TemporaryDirectory(prefix="tapstore-bench-", dir=disk) as folder:
             results.starts = coldstart.measure(Path(folder), rounds=size.start_rounds, say=_say)

@@ -1,11 +1,13 @@
 """The least that a commit of tapstore costs: its system calls, and nothing else.
 
 One commit of a real session is recorded, then its calls are made again and again with the same
-bytes, under the next numbers.  No rules, no parsing, no hashes.
+bytes, under the next numbers.  As often as tapstore does, old contents are removed.  No rules, no
+parsing, no hashes.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +19,9 @@ from benchmarks.ways import WORKERS, Way
 
 _NUMBER = re.compile(r"(.*/)([0-9]{12})(-[0-9a-f]+)?")
 _WARM_UP = 3
+
+KEEP, INTERVAL = 64, 32
+"""How many contents tapstore keeps, and after how many commits it removes the others."""
 
 
 class Bare(Way):
@@ -38,6 +43,8 @@ class Bare(Way):
         self.lines = described(calls, directory)
         self.calls = len(calls)
         self._steps = [_Step.of(call) for call in calls]
+        links = [step.paths[1] for step in self._steps if step.name == "link"]
+        (self._content,) = (name for name in links if "/revisions/" in name.path)
         self._count = 0
 
     def commit(self, worker: str, attempt: str) -> None:  # noqa: ARG002 - it commits nothing
@@ -56,6 +63,14 @@ class Bare(Way):
                 files[fd] = function(paths[0].at(count), *args)
             else:
                 function(*[path.at(count) for path in paths], *args)
+        if count % INTERVAL == 0:
+            self._collect(count - KEEP)
+
+    def _collect(self, through: int) -> None:
+        with os.scandir(os.path.dirname(self._content.path)) as found:
+            list(found)
+        for count in range(max(1, through - INTERVAL + 1), through + 1):
+            os.unlink(self._content.at(count))
 
 
 class _Name(NamedTuple):

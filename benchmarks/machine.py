@@ -46,7 +46,7 @@ def _commit() -> str:
     folder = Path(__file__).parent
     try:
         head = _git("rev-parse", "--short=10", "HEAD", cwd=folder)
-        changed = _git("status", "--porcelain", "--untracked-files=no", "--", "..", cwd=folder)
+        changed = _git("status", "--porcelain", "--", "../tapstore", ".", cwd=folder)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return f"{head}, with changes" if changed else head

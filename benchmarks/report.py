@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from benchmarks.bare import INTERVAL, KEEP
 from benchmarks.coldstart import ratio
 from benchmarks.contended import Run, pooled
 from benchmarks.machine import Machine
@@ -132,7 +133,8 @@ def _calls(alone: list[Timing]) -> str:
             lists.append(f"{timing.name}, {timing.number_of_calls}:\n\n```text\n{lines}\n```")
     return (
         "## The system calls\n\nRecorded from one commit each, in order; what `× its calls` is "
-        "measured against.  `*` is random.\n\n" + "\n\n".join(lists)
+        f"measured against.  `*` is random.  Once in {INTERVAL} commits, contents older than the "
+        f"newest {KEEP} are removed: scandir, and {INTERVAL} × unlink.\n\n" + "\n\n".join(lists)
     )
 
 

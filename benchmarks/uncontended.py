@@ -2,7 +2,7 @@
 
 Blocks of commits of all cases take turns, so that whatever else the machine does hits all of
 them; a ratio is taken within one round of blocks.  A block is as long as the interval at which
-tapstore collects old contents, so each has that once.
+tapstore removes old contents, so each has that once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from benchmarks.bare import Bare
+from benchmarks.bare import INTERVAL, Bare
 from benchmarks.cases import ALONE
 from benchmarks.places import Place
 from benchmarks.stats import Spread, spread
 from benchmarks.ways import WORKERS, Way
 
-BLOCK = 32
+BLOCK = INTERVAL
 
 
 class Timing(msgspec.Struct, kw_only=True):
@@ -46,26 +46,39 @@ def ratios(timing: Timing, floor: Timing) -> Spread:
     return spread([ours / theirs for ours, theirs in pairs])
 
 
-def measure(place: Place, *, rounds: int, say: Callable[[str], None]) -> list[Timing]:
-    """Measure all cases in one place."""
+def measure(
+    place: Place, *, sittings: int, rounds: int, say: Callable[[str], None]
+) -> list[Timing]:
+    """Measure all cases in one place, in new directories for each sitting."""
+    timings = [
+        Timing(place=place.name, name=case.name, floor=case.floor, block_seconds=[])
+        for case in ALONE
+    ]
+    for sitting in range(sittings):
+        say(f"{place.name}: alone, sitting {sitting + 1} of {sittings}")
+        ways = _opened(place)
+        for timing, way in zip(timings, ways, strict=True):
+            if isinstance(way, Bare):
+                timing.calls, timing.number_of_calls = way.lines, way.calls
+        order = list(range(len(ways)))
+        for number in range(rounds):
+            for index in order[number % len(order) :] + order[: number % len(order)]:
+                timings[index].block_seconds.append(_block(ways[index], number))
+    return timings
+
+
+def _opened(place: Place) -> list[Way]:
+    # What is held against each other lies side by side: some parts of a disk are slower.
+    beside = {case.name: place.new_directory() for case in ALONE if case.floor is None}
     ways: list[Way] = []
-    timings = []
     for case in ALONE:
-        directory = place.new_directory()
+        directory = beside[case.floor or case.name] / f"{len(ways)}"
+        directory.mkdir()
         way = case.make(fsync=place.fsync)
         way.create(directory)
         way.open(directory)
         ways.append(way)
-        timing = Timing(place=place.name, name=case.name, floor=case.floor, block_seconds=[])
-        if isinstance(way, Bare):
-            timing.calls, timing.number_of_calls = way.lines, way.calls
-        timings.append(timing)
-    for number in range(rounds):
-        say(f"{place.name}: alone, round {number + 1} of {rounds}")
-        order = list(range(len(ways)))
-        for index in order[number % len(order) :] + order[: number % len(order)]:
-            timings[index].block_seconds.append(_block(ways[index], number))
-    return timings
+    return ways
 
 
 def _block(way: Way, number: int) -> float:

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from benchmarks.bare import INTERVAL
 from benchmarks.calls import described, recording
 from benchmarks.cases import ALONE
 
@@ -47,6 +48,21 @@ def test_each_bare_commit_makes_a_record_and_a_content_of_its_own(tmp_path):
         bare.commit("w00", f"{number}")
     made = [path.parent.name for path in files() - before]
     assert sorted(made) == ["000000000"] * 5 + ["revisions"] * 5
+
+
+def test_bare_commits_keep_as_many_contents_as_a_session_does(tmp_path):
+    kept = []
+    for number, case in enumerate(ALONE[:2]):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        way = case.make(fsync=False)
+        way.create(directory)
+        way.open(directory)
+        for commit in range(200):
+            way.commit("w00", f"{commit}")
+        kept.append(len(list(directory.glob(".tap/*/revisions/*"))))
+    # They collect at other numbers: the bare ones begin after those that were recorded.
+    assert abs(kept[0] - kept[1]) <= INTERVAL
 
 
 def test_a_recording_shows_what_was_not_there(tmp_path):

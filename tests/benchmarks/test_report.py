@@ -8,7 +8,9 @@ from benchmarks.machine import Machine
 from benchmarks.report import render
 from benchmarks.results import Results, goals
 
-TINY = Size(alone_rounds=1, contended_rounds=1, contended_seconds=0.05, start_rounds=1)
+TINY = Size(
+    alone_sittings=1, alone_rounds=1, contended_rounds=1, contended_seconds=0.05, start_rounds=1
+)
 
 
 @pytest.fixture(scope="module")
