@@ -6,8 +6,9 @@ with `--after` the last revision that they saw misses nothing.
 
 from __future__ import annotations
 
+import math
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     "--timeout",
     type=duration,
     metavar="DURATION",
-    help="Exit with 4 when nothing happened for so long.",
+    help="Exit with 4 when nothing of it happened for so long.",
 )
 @click.option(
     "--webhook",
@@ -77,9 +78,7 @@ def watch(
     if command:
         check(command)
     session = invocation.open()
-    for event in _events(session, after, timeout):
-        if kinds and event["event"] not in kinds:
-            continue
+    for event in _events(session, after, timeout, kinds or TYPES):
         if webhook is not None:
             alarm.post(webhook, event, complain=partial(invocation.warn, "WebhookWarning"))
         if command:
@@ -94,14 +93,27 @@ def watch(
             return
 
 
-def _events(session: Session, after: int | None, timeout: float | None) -> Iterator[dict[str, Any]]:
+def _events(
+    session: Session, after: int | None, timeout: float | None, kinds: Collection[str]
+) -> Iterator[dict[str, Any]]:
     whose = {"session_id": session.id, "url": mask_url(session.url)}
-    for entry in session.watch(after=after, timeout=or_none(timeout)):
-        head = session.state.log.at(entry.rev)
-        assert head is not None  # records are permanent
-        for event in events(head):
-            yield {**event, **whose}
-    raise WaitTimeoutError(f"session {session.id}: nothing happened for {timeout:g} s")
+    clock = session.clock
+    limit = math.inf if timeout is None else timeout
+    deadline = clock.monotonic() + limit
+    while True:
+        left = max(0.0, deadline - clock.monotonic())
+        for entry in session.watch(after=after, timeout=or_none(left)):
+            after = entry.rev
+            head = session.state.log.at(entry.rev)
+            assert head is not None  # records are permanent
+            for event in events(head):
+                if event["event"] in kinds:
+                    yield {**event, **whose}
+                    deadline = clock.monotonic() + limit
+            break  # what nobody asked for gives no more time
+        else:
+            what = "nothing" if kinds is TYPES else "none of these"
+            raise WaitTimeoutError(f"session {session.id}: {what} happened for {timeout:g} s")
 
 
 def _give(invocation: Invocation, command: Sequence[str], event: dict[str, Any]) -> None:

@@ -101,6 +101,27 @@ def test_what_happens_while_watching_is_seen(session):
         thread.join()
 
 
+def test_what_was_not_asked_for_gives_no_more_time(session):
+    seen = threading.Event()
+    boss = tapstore.open(session)
+
+    def act():
+        for number in itertools.count():
+            if seen.wait(0.05):
+                return
+            boss.set_phase(f"p{number}")
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    try:
+        called = call("watch", "--event", "claimed", "--timeout", "500ms")
+    finally:
+        seen.set()
+        thread.join()
+    assert called.status == 4
+    assert "none of these happened for 0.5 s" in called.err
+
+
 def test_a_command_gets_each_event_on_its_standard_input(session):
     program = "import sys; open('events', 'a').write(sys.stdin.read())"
     call(*PAST, "--", sys.executable, "-c", program)
