@@ -29,7 +29,7 @@ from tapstore.sessions.config import CONFLICTS_PREFIX, TAPFILE_KEY, SessionConfi
 from tapstore.sessions.sessionlog import SessionLogFile
 from tapstore.sessions.snapshot import Snapshot
 from tapstore.tapfile import format, schema
-from tapstore.tapfile.changes import Change, diff, edited_document, follows
+from tapstore.tapfile.changes import Change, diff, edited_document, follows, with_claims
 from tapstore.tapfile.operations import Edit, Operation, Park
 from tapstore.types import CREATE, OVERWRITE
 
@@ -227,7 +227,7 @@ class View:
                     edited = edited_document(base_document, operation.changes)
                     if not follows(document, base_document, edited, operation.changes):
                         return base_document
-                    base_document = edited
+                    base_document = with_claims(edited, operation.changes, operation.id)
         return base_document
 
     def _was_judged(self, identity: str, base: int, snapshot: Snapshot, log: CommitLog) -> bool:

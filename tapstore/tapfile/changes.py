@@ -200,6 +200,30 @@ def edited_document(base: Mapping[str, Any], changes: Sequence[Change]) -> dict[
     return document
 
 
+def granted_claim(edit_id: str, label: str) -> str:
+    """Id of the claim under which an edit put this participant to work."""
+    return f"{edit_id}.{label}"
+
+
+def with_claims(
+    edited: Mapping[str, Any], changes: Sequence[Change], edit_id: str
+) -> dict[str, Any]:
+    """The edited document with the claims that its import granted and ended.
+
+    The program that wrote it did not see them, but what it does next is done under them.
+    """
+    document: dict[str, Any] = copied(dict(edited))
+    entries = labelled(document["participants"])
+    for change in changes:
+        if change.path[0] == "participants" and change.path[2:] in ((), ("status",)):
+            label = change.path[1]
+            entry: Any = entries[label]
+            entry.pop("claim", None)
+            if entry.get("status") == "working":
+                entry["claim"] = {"id": granted_claim(edit_id, label)}
+    return document
+
+
 def follows(
     document: Mapping[str, Any],
     base: Mapping[str, Any],
@@ -214,7 +238,8 @@ def follows(
     evident = False
     for change in changes:
         before, after, now = (value_at(d, change.path) for d in (base, edited, document))
-        if same(now, after):
+        added = change.path[0] == "participants" and before is UNSET
+        if same(now, after) or (added and now is not UNSET):
             evident = True
         elif isinstance(after, list):
             if not isinstance(now, list) or not same(now[: len(after)], after):

@@ -21,7 +21,7 @@ from tapstore.artifacts.paths import check_path
 from tapstore.errors import ConflictError, NotAllowedError
 from tapstore.keys import shell_word
 from tapstore.tapfile import model as model
-from tapstore.tapfile.changes import OWN_ENTRY_FIELDS, Change, equal, labelled
+from tapstore.tapfile.changes import OWN_ENTRY_FIELDS, Change, equal, granted_claim, labelled
 from tapstore.tapfile.model import (
     COMPLETED,
     FAILED,
@@ -233,7 +233,9 @@ def _move(
             )
         grant = None
         if status == WORKING:
-            grant = Grant(id=f"{claim_id}.{head.label}", fence=rev, since=at, external=True)
+            grant = Grant(
+                id=granted_claim(claim_id, head.label), fence=rev, since=at, external=True
+            )
         return replace(
             head, status=status, agent_id=agent_id, attempt=head.attempt + 1, reason="", claim=grant
         )
@@ -278,6 +280,6 @@ def _grant_new_workers(
     known = {p.label for p in before.participants}
     for p in state.participants:
         if p.label not in known and p.status == WORKING:
-            grant = Grant(id=f"{claim_id}.{p.label}", fence=rev, since=at, external=True)
+            grant = Grant(id=granted_claim(claim_id, p.label), fence=rev, since=at, external=True)
             state = state.with_participant(replace(p, attempt=1, claim=grant))
     return state
