@@ -238,8 +238,7 @@ def follows(
     evident = False
     for change in changes:
         before, after, now = (value_at(d, change.path) for d in (base, edited, document))
-        added = change.path[0] == "participants" and before is UNSET
-        if same(now, after) or (added and now is not UNSET):
+        if same(now, after):
             evident = True
         elif isinstance(after, list):
             if not isinstance(now, list) or not same(now[: len(after)], after):

@@ -292,17 +292,11 @@ def test_an_edit_of_tapstores_bookkeeping_alone_changes_nothing(session):
     assert read(session)["tapstore"]["incarnation"] == session.config.incarnation
 
 
-@pytest.mark.parametrize("slot", [0, 3], ids=["pending", "new"])
-def test_a_plain_agent_goes_on_although_nobody_published_that_it_went_to_work(session, slot):
-    def begin(document):
-        if slot == 3:
-            document["participants"].append({"role": "tester", "status": "pending"})
-        document["participants"][slot].update(status="working", agent_id="p")
-
-    edit(session, begin)
+def test_a_plain_agent_goes_on_although_nobody_published_that_it_went_to_work(session):
+    edit(session, goes_to_work)
     text = tapfile(session).read_bytes()
-    assert session.tapfile.participants[slot].status == "working"
+    assert session.tapfile.slots("coder")[0].status == "working"
     tapfile(session).write_bytes(text)  # as if the importer had died before it published
-    edit(session, lambda d: d["participants"][slot].update(status="completed", reason="done"))
-    participant = session.tapfile.participants[slot]
-    assert (participant.status, participant.reason, parked(session)) == ("completed", "done", [])
+    edit(session, lambda d: d["participants"][0].update(status="completed", reason="done"))
+    coder = session.tapfile.slots("coder")[0]
+    assert (coder.status, coder.reason, parked(session)) == ("completed", "done", [])
