@@ -113,6 +113,10 @@ class HashingReader(io.RawIOBase):
         return chunk
 
 
+DRAIN_BYTES = 64 * 1024 * 1024
+"""How much too long an artifact may be for its sum to be named in the error."""
+
+
 class VerifyingReader(io.RawIOBase):
     """Hands out bytes that end only if they are the ones that were registered.
 
@@ -178,8 +182,19 @@ class VerifyingReader(io.RawIOBase):
         self._size += len(chunk)
         over = self._expected_size is not None and self._size > self._expected_size
         if over or not chunk:
-            self._verify(over=over)
+            self._verify(over=over and not self._drained())
         return chunk
+
+    def _drained(self) -> bool:
+        """Read on, so that the sum of what is there can be named; False if it does not end."""
+        limit = self._size + DRAIN_BYTES
+        while self._size <= limit:
+            chunk = self._source.read(CHUNK_BYTES)
+            if not chunk:
+                return True
+            self._digest.update(chunk)
+            self._size += len(chunk)
+        return False
 
     def _verify(self, *, over: bool) -> None:
         size, found = self._expected_size, checksum_of(self._digest.hexdigest())

@@ -10,7 +10,7 @@ import pytest
 from tapstore.artifacts.fetch import fetch_to, open_artifact, read_bytes, read_text
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import stage
-from tapstore.artifacts.streams import CHUNK_BYTES, VerifyingReader, buffered
+from tapstore.artifacts.streams import CHUNK_BYTES, DRAIN_BYTES, VerifyingReader, buffered
 from tapstore.errors import (
     ArtifactNotFoundError,
     ChecksumError,
@@ -161,7 +161,7 @@ def test_a_wrong_stream_stays_wrong(place):
                 stream.read()
 
 
-def test_more_bytes_than_registered_are_not_read_to_their_end():
+def test_bytes_that_do_not_end_are_not_read_for_ever():
     class Endless(io.RawIOBase):
         given = 0
 
@@ -172,7 +172,16 @@ def test_more_bytes_than_registered_are_not_read_to_their_end():
     source = Endless()
     with pytest.raises(ChecksumError, match="more than the 4 bytes"):
         buffered(VerifyingReader(source, what="it", checksum=sha256(b"data"), size=4)).read()
-    assert source.given <= CHUNK_BYTES
+    assert source.given <= DRAIN_BYTES + 3 * CHUNK_BYTES
+
+
+def test_more_bytes_than_registered_are_told_with_both_sums(place):
+    artifact = publish(place, b"abc")
+    place.store.put(artifact.path, b"abc and more", OVERWRITE)
+    with pytest.raises(ChecksumError) as caught:
+        read_bytes(place.store, artifact)
+    for text in (artifact.checksum, sha256(b"abc and more"), artifact.path):
+        assert text in str(caught.value)
 
 
 def test_missing_bytes_are_told_with_path_producer_checksum_and_advice(place):
