@@ -357,19 +357,30 @@ class Session:
         Raises `AlreadyExistsError` if it was given before.
         """
         record = {"name": name, "data": data, "by": by, "at": format_time_ms(self.store.now())}
+        written = format.render(record, fmt="json")
         try:
-            self.store.put(self._signal_key(name), msgspec.json.encode(record), CREATE)
+            self.store.put(self._signal_key(name), written, CREATE)
         except AlreadyExistsError as exc:
             raise AlreadyExistsError(
                 f"signal {name!r} of session {self.id} was given already; signals are given once"
             ) from exc
 
     def read_signal(self, name: str) -> dict[str, Any] | None:
-        """The signal (`name`, `data`, `by`, `at`), or None if it was not given yet."""
+        """The signal (`name`, `data`, `by`, `at`), or None if it was not given yet.
+
+        Of one that another program gave by making the file, `data` is the text in it.
+        """
         try:
-            return dict(msgspec.json.decode(self.store.get(self._signal_key(name)).data))
+            got = self.store.get(self._signal_key(name))
         except NotFoundError:
             return None
+        at = format_time_ms(got.info.modified)
+        try:
+            record = msgspec.json.decode(got.data, type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            text = got.data.decode(errors="backslashreplace")
+            return {"name": name, "data": text or None, "by": "", "at": at}
+        return {"name": name, "data": None, "by": "", "at": at} | record
 
     def _signal_key(self, name: str) -> str:
         return f"{configs.SIGNALS_PREFIX}/{encode_name(check_name(name, 'signal'))}"

@@ -218,3 +218,24 @@ def test_a_session_file_that_leads_astray_is_refused(session, old, new, match):
     path.write_text(text.replace(old, new))
     with pytest.raises(tapstore.FormatError, match=match):
         tapstore.open(session.store.root)
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [(b"", None), (b"go!\n", "go!\n"), (b"\xff", "\\xff"), (b"[1]", "[1]"), (b"{}", None)],
+)
+def test_a_signal_that_a_plain_program_gives_by_making_the_file_counts(session, text, data):
+    session.store.put(".tap/signals/go", text)
+    session.wait_for(signal="go", timeout=0)
+    assert session.read_signal("go")["data"] == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [Anything(), float("nan"), {1: 2}, "\ud800", b"x", {1, 2}],
+    ids=lambda data: type(data).__name__,
+)
+def test_a_signal_with_what_can_not_be_kept_is_not_given(session, data):
+    with pytest.raises(tapstore.FormatError):
+        session.signal("go", data)
+    assert session.signals() == []
