@@ -22,7 +22,13 @@ from typing import TYPE_CHECKING, Any
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import Source
 from tapstore.artifacts.streams import Progress
-from tapstore.errors import ClaimLostError, OutcomeUnknownError, StoreError, TapstoreError
+from tapstore.errors import (
+    ClaimLostError,
+    OutcomeUnknownError,
+    SessionNotFoundError,
+    StoreError,
+    TapstoreError,
+)
 from tapstore.locks.guard import Renewer
 from tapstore.sessions import heartbeats
 from tapstore.sessions.config import new_id
@@ -121,7 +127,11 @@ class Claim:
     def _beat(self) -> float:
         session = self._session
         started = session.clock.monotonic()
-        if session.state.peek().tapfile.claimed_by(self.id) is None:
+        try:
+            tapfile = session.state.peek().tapfile
+        except SessionNotFoundError as exc:
+            raise ClaimLostError(f"the claim of {self.slot} went with its session: {exc}") from exc
+        if tapfile.claimed_by(self.id) is None:
             if self._ending:
                 # A heartbeat was due right after the commit that ends the claim: nothing is lost.
                 return started + self._grant.ttl_seconds

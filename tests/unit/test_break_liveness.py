@@ -1,5 +1,6 @@
 """Who is alive is told from who is not, also in awkward moments."""
 
+import shutil
 import sys
 import threading
 
@@ -395,3 +396,11 @@ def test_no_heartbeat_file_is_left_of_a_claim_that_ended(session):
     assert len(list(session.store.list(".tap/heartbeats/"))) == 1
     claim.complete()
     assert list(session.store.list(".tap/heartbeats/")) == []
+
+
+def test_a_claim_is_lost_at_once_with_its_session(session):
+    claim = session.claim("coder", agent="a")
+    shutil.rmtree(session.store.root)
+    with pytest.raises(tapstore.ClaimLostError, match="went with its session"):
+        claim.heartbeat()
+    claim.detach()
