@@ -35,7 +35,7 @@ QUICK = Size(
     alone_sittings=2, alone_rounds=2, contended_rounds=1, contended_seconds=0.4, start_rounds=5
 )
 FULL = Size(
-    alone_sittings=6, alone_rounds=5, contended_rounds=3, contended_seconds=2, start_rounds=30
+    alone_sittings=6, alone_rounds=5, contended_rounds=2, contended_seconds=4, start_rounds=30
 )
 
 
