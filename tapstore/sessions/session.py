@@ -125,15 +125,29 @@ class Session:
             try:
                 snapshot = self.state.commit(operation)
                 break
-            except AlreadyClaimedError:
-                # Nothing needs to be running for recovery: whoever wants the role looks.
-                if any(True for _ in self._watchdog.sweep(by=agent)):
-                    continue
-                if not waiter.wait():
-                    raise
+            except AlreadyClaimedError as exc:
+                self._wait_for_slot(operation, waiter, exc)
         participant = snapshot.tapfile.claimed_by(operation.id)
         assert participant is not None
         return Claim(self, participant, on_lost=on_lost)
+
+    def _wait_for_slot(
+        self, operation: operations.Claim, waiter: Waiter, refusal: AlreadyClaimedError
+    ) -> None:
+        """Return when a claim is worth an attempt; raises the refusal when the wait is over."""
+        while True:
+            # Nothing needs to be running for recovery: whoever wants the role looks.
+            if any(True for _ in self._watchdog.sweep(by=operation.agent)):
+                return
+            if not waiter.wait():
+                raise refusal
+            try:
+                # An attempt takes tapfile.lock, which wakes everybody who waits for a change.
+                self.state.try_out(operation)
+            except AlreadyClaimedError as exc:
+                refusal = exc
+            else:
+                return
 
     def _claim_operation(
         self,

@@ -193,6 +193,13 @@ class SessionState:
                     ) from exc
             self._clock.sleep(random.uniform(0, min(MAX_BACKOFF_SECONDS, 0.0005 * 2**attempt)))
 
+    def try_out(self, *batch: Operation) -> None:
+        """Raise what the rules would refuse a commit of these operations with now."""
+        snapshot = self.refresh()
+        state = snapshot.tapfile
+        for operation in batch:
+            state = operations.apply(state, operation, at=snapshot.at, rev=snapshot.rev + 1)
+
     def _try(self, batch: Sequence[Operation]) -> Snapshot:
         wait = self.config.tapfile_lock_wait_seconds
         with self._turns.taken(), self._view.exclusive(wait=wait) as mine:

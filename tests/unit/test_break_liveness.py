@@ -404,3 +404,28 @@ def test_a_claim_is_lost_at_once_with_its_session(session):
     with pytest.raises(tapstore.ClaimLostError, match="went with its session"):
         claim.heartbeat()
     claim.detach()
+
+
+def test_who_waits_for_a_role_does_not_wake_the_others_who_wait(session):
+    """Each attempt to commit would take tapfile.lock, and file notifications tell of that."""
+    holder = session.claim("coder", agent="a")
+    attempts = []
+    commit = session.state.commit
+
+    def count(*operations):
+        attempts.append(operations)
+        return commit(*operations)
+
+    session.state.commit = count
+    with pytest.raises(tapstore.AlreadyClaimedError, match="claimed by a"):
+        session.claim("coder", agent="b", wait=0.3)
+    assert len(attempts) == 1
+    threading.Timer(0.1, holder.release).start()
+    session.claim("coder", agent="b", wait=20).release()
+
+
+def test_the_wait_for_a_role_ends_when_there_is_nothing_to_wait_for(session):
+    claim = session.claim("coder", agent="a")
+    threading.Timer(0.1, claim.complete).start()
+    with pytest.raises(tapstore.NotAllowedError, match="reopen coder"):
+        session.claim("coder", agent="b", wait=20)
