@@ -23,7 +23,13 @@ from msgspec import UNSET
 from tapstore.abc import Store
 from tapstore.clock import format_time_ms
 from tapstore.commitlog import CommitLog
-from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError
+from tapstore.errors import (
+    AlreadyExistsError,
+    FormatError,
+    InvalidKeyError,
+    NotFoundError,
+    StoreError,
+)
 from tapstore.sessions import history
 from tapstore.sessions.config import CONFLICTS_PREFIX, TAPFILE_KEY, SessionConfig
 from tapstore.sessions.sessionlog import SessionLogFile
@@ -35,6 +41,10 @@ from tapstore.types import CREATE, OVERWRITE
 
 REST_SECONDS = 2.0
 """What can't be read, or lacks entries, may be half-written: it is judged after this long."""
+
+
+_UNREADABLE = (StoreError, InvalidKeyError)
+"""No permission, a folder in its place, a link that leaves the session."""
 
 
 class ViewWarning(UserWarning):
@@ -111,12 +121,18 @@ class View:
 
     def revision_hint(self) -> int:
         """The revision that the file claims to show, 0 if it does not say; only a hint."""
-        certified = format.certified(self._read() or b"")
+        try:
+            certified = format.certified(self._read() or b"")
+        except _UNREADABLE:
+            return 0
         return 0 if certified is None else certified[0]
 
     def needs_attention(self, snapshot: Snapshot) -> bool:
         """Whether the file shows anything but this revision, unedited."""
-        data = self._read()
+        try:
+            data = self._read()
+        except _UNREADABLE:
+            return True
         if not data:
             return True
         if self._published == (snapshot.rev, data):
@@ -154,6 +170,12 @@ class View:
             got = self._store.get(TAPFILE_KEY)
         except NotFoundError:
             return Finding()  # never published, or removed: not a deletion of anything
+        except _UNREADABLE as exc:
+            # It may hold an edit; and the state is what the log says, with or without it.
+            warnings.warn(
+                f"the Tapfile can neither be read nor published: {exc}", ViewWarning, stacklevel=5
+            )
+            return Finding(publish=False)
         data = got.data
         if not data:
             return Finding()

@@ -8,6 +8,7 @@ import pytest
 
 import tapstore
 from tapstore.sessions import history
+from tapstore.sessions.view import ViewWarning
 
 
 def lines(session):
@@ -108,3 +109,27 @@ def test_a_changed_content_is_noticed(logged):
     path.write_bytes(path.read_bytes().replace(b"p7", b"p0"))
     (fault,) = faults(logged)
     assert "does not match the hash" in fault
+
+
+# A Tapfile that cannot be read
+
+
+def lead_out(path):
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+
+
+def be_a_folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil", [lead_out, be_a_folder])
+def test_a_tapfile_that_can_not_be_read_stops_neither_readers_nor_writers(logged, spoil):
+    spoil(Path(logged.store.local_path(".tap")) / "Tapfile")
+    with pytest.warns(ViewWarning, match="can neither be read nor published"):
+        assert logged.phase == "p8"
+    with tapstore.open(logged.store.root) as other:
+        with pytest.warns(ViewWarning):
+            other.set_phase("next")
+        assert other.state.peek().tapfile.current_phase == "next"
