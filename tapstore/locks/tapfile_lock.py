@@ -94,7 +94,11 @@ class _Look:
 
 
 class TapfileLock:
-    """One user of the lock.  Threads that share it wait for each other; it is not re-entrant."""
+    """One user of the lock.  Threads that share it wait for each other.
+
+    It is not re-entrant: what a thread that asks still has was left there by an exception from
+    outside (Ctrl-C) that came between two lines, and it gets it again.
+    """
 
     def __init__(
         self,
@@ -121,7 +125,7 @@ class TapfileLock:
         self._rng = rng or random.Random()
         self._observer = Observer(clock)
         self._pid = os.getpid()
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._own: OwnFile | None = None
         self._here: Process | None = None
         self._holds = False
@@ -151,7 +155,7 @@ class TapfileLock:
             raise failures.failed(self._store.url, self._key, "take", exc) from exc
         finally:
             if not self._holds:
-                self._turn.release()
+                self._end_turn()
         return self._holds
 
     def is_ours(self) -> bool:
@@ -182,7 +186,12 @@ class TapfileLock:
         except OSError as exc:
             raise failures.failed(self._store.url, self._key, "release", exc) from exc
         finally:
-            self._turn.release()
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        with suppress(RuntimeError):
+            while True:  # also what was left there
+                self._turn.release()
 
     def _contend(self, patience: Patience) -> bool:
         while not self._link():
@@ -236,7 +245,7 @@ class TapfileLock:
             self._pid = os.getpid()
             self._own = self._here = None
             self._holds = False
-            self._turn = threading.Lock()
+            self._turn = threading.RLock()
 
     def _myself(self) -> Process:
         if self._here is None:
