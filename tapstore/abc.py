@@ -60,7 +60,8 @@ class Store(ABC):
         """Write the whole object.
 
         CREATE raises `AlreadyExistsError` if the key is there; of any number of concurrent
-        creates exactly one succeeds.  `Update(version)` raises `ConflictError` if the object has
+        creates exactly one succeeds.  What is reported to be there is as durable as a write
+        that returned.  `Update(version)` raises `ConflictError` if the object has
         another version or is gone, and `UnsupportedOperationError` where
         `capabilities.update` is false.  OVERWRITE has no condition and is safe to repeat.
         """

@@ -254,8 +254,22 @@ class CommitLog:
                     f"{self._store.url}: revision {n} is visible, but the place failed while "
                     f"making it durable ({exc}); it may not survive a power loss"
                 ) from exc
+            if isinstance(exc, OutcomeUnknownError):
+                self._confirm(n, data)
             return found
         return Head(record, sha256(data))
+
+    def _confirm(self, n: int, data: bytes) -> None:
+        """Make sure that our record, which can be seen, is also durable.
+
+        To be told that it exists says so; the doubt may have come from a sync that failed.
+        """
+        try:
+            self._store.put(self._record_key(n), data, CREATE)
+        except AlreadyExistsError:
+            return
+        except StoreError as exc:
+            raise self._unknown(n, exc) from exc
 
     def _look(self, n: int, cause: Exception) -> Head | None:
         try:

@@ -118,15 +118,22 @@ class Publisher:
                 discard(temp)
                 if exc.errno in (errno.ENOENT, errno.ESTALE) and not last:
                     return False
+                if isinstance(exc, FileExistsError):
+                    # Whoever made it may have failed to sync it, and may be asking just that.
+                    self._make_durable(key, path)
                 raise self._refusal(key, path, mode, exc) from exc
         if mode is CREATE:
             discard(temp)
-        if self._durable:
-            try:
-                self._sync_names(path.rpartition("/")[0])
-            except OSError as exc:
-                raise failures.outcome_unknown(self._url, key, "the write", exc) from exc
+        self._make_durable(key, path)
         return True
+
+    def _make_durable(self, key: str, path: str) -> None:
+        if not self._durable:
+            return
+        try:
+            self._sync_names(path.rpartition("/")[0])
+        except OSError as exc:
+            raise failures.outcome_unknown(self._url, key, "the write", exc) from exc
 
     def _refusal(self, key: str, path: str, mode: PutMode, cause: OSError) -> TapstoreError:
         if os.path.isdir(path) and not os.path.islink(path):

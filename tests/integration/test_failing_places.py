@@ -166,3 +166,43 @@ def test_a_tapfile_that_is_a_folder_does_not_stop_commits(session):
     assert session.phase == "next"
     with open(path) as file:
         assert "current_phase: next" in file.read()
+
+
+@contextmanager
+def syncs_that_fail(folder, times):
+    """The next `times` syncs of this folder fail; yields how many of it did not."""
+    real, wanted, synced = os.fsync, os.stat(folder).st_ino, []
+
+    def fsync(fd):
+        nonlocal times
+        if os.fstat(fd).st_ino == wanted:
+            times -= 1
+            if times >= 0:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            synced.append(fd)
+        real(fd)
+
+    os.fsync = fsync
+    try:
+        yield synced
+    finally:
+        os.fsync = real
+
+
+@pytest.fixture
+def log_folder(session):
+    return session.store.local_path(f"{session.config.prefix}/log/000000000")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_commit_whose_log_was_not_synced_is_acknowledged_after_a_sync(session, log_folder, times):
+    with syncs_that_fail(log_folder, times) as synced:
+        session.set_phase("x")
+        assert synced
+
+
+def test_a_commit_whose_log_can_not_be_synced_is_never_acknowledged(session, log_folder):
+    with syncs_that_fail(log_folder, 1000), pytest.raises(OutcomeUnknownError):
+        session.set_phase("x")
+    session.set_phase("y")
+    assert session.phase == "y"
