@@ -15,7 +15,7 @@ from tapstore.commitlog import CommitLog, Head
 from tapstore.errors import FormatError
 from tapstore.tapfile import effects
 from tapstore.tapfile.model import Tapfile
-from tapstore.tapfile.operations import AnyOperation, Operation
+from tapstore.tapfile.operations import AnyOperation, Edit, Operation
 
 
 class Move(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -139,6 +139,16 @@ def log_entry(head: Head) -> LogEntry:
 def operation_ids(head: Head) -> Iterator[str]:
     for operation in head.record.entry.get("operations", ()):
         yield operation["id"]
+
+
+def edits_of(head: Head) -> Iterator[Edit]:
+    """The edits in a commit.  Operations of other types may be of a later version."""
+    for operation in head.record.entry.get("operations", ()):
+        if operation.get("op") == "edit":
+            try:
+                yield msgspec.convert(operation, Edit)
+            except msgspec.ValidationError as exc:
+                raise FormatError(f"log record {head.n}: {exc}") from exc
 
 
 def document_at(log: CommitLog, rev: int) -> dict[str, Any] | None:

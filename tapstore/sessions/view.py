@@ -244,8 +244,8 @@ class View:
         """
         for number in range(base + 1, snapshot.rev + 1):
             head = log.at(number)
-            for operation in () if head is None else history.entry_of(head).operations:
-                if isinstance(operation, Edit) and operation.external and operation.base == base:
+            for operation in () if head is None else history.edits_of(head):
+                if operation.external and operation.base == base:
                     edited = edited_document(base_document, operation.changes)
                     if not follows(document, base_document, edited, operation.changes):
                         return base_document

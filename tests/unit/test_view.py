@@ -212,6 +212,20 @@ def test_an_edit_on_top_of_one_whose_importer_died_is_merged(session):
     assert session.tapfile.extra == {"counter": 3, "notes": ["one", "first", "second", "third"]}
 
 
+def test_an_operation_of_a_later_version_does_not_stop_imports(session):
+    head = session.state.log.head()
+    stamp = {**session.state.peek().document["tapstore"], "rev": head.n + 1, "write_id": "later"}
+    content = format.render({**session.state.peek().document, "tapstore": stamp}, fmt="json")
+    later = {"op": "teleport", "id": "t1", "where": "elsewhere"}
+    before = read(session)
+    session.state.log.commit(
+        head, "later", content, {"at": stamp["at"], "operations": [later], "effects": []}
+    )
+    before["counter"] = 5
+    write(session, before)
+    assert session.tapfile.extra["counter"] == 5
+
+
 def test_an_old_copy_does_not_undo_an_edit_whose_importer_died(session):
     old = read(session)
     edit(session, lambda d: d.update(counter=1))
