@@ -24,7 +24,6 @@ VERSION = "1.0"
 SUPPORTED_MAJOR = 1
 
 PENDING, WORKING, COMPLETED, FAILED = "pending", "working", "completed", "failed"
-STATUSES = (PENDING, WORKING, COMPLETED, FAILED)
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -94,7 +93,11 @@ class Stamp(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tapfile(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of one session."""
+    """The state of one session.
+
+    Dicts and lists within `extra` and `metadata` are shared with others who look; copy them before
+    changing them.
+    """
 
     session_id: str
     version: str = VERSION
