@@ -16,6 +16,7 @@ VENV ?= .venv
 PYTEST_ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+BACKENDS := backends/s3 backends/redis
 # pip is quiet about what it did, not about what went wrong.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
@@ -23,12 +24,12 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .DELETE_ON_ERROR:
 
 # The pip that Python 3.11 and 3.12 bring knows no dependency groups, so the pinned one comes first.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt $(BACKENDS:=/pyproject.toml)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tapstore needs Python 3.11 or newer, not " + sys.version.split()[0] + ": try make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) pip setuptools
 	@# setuptools warns of every editable install that folders may shadow it; this one is meant to.
-	PYTHONWARNINGS="ignore:Editable installation" $(PIP) --no-build-isolation --group dev --editable .
+	PYTHONWARNINGS="ignore:Editable installation" $(PIP) --no-build-isolation --group dev $(foreach each,. $(BACKENDS),--editable $(each))
 	@touch $@
 
 demo: $(STAMP)
@@ -57,6 +58,6 @@ servers:
 	@echo "Nothing to install: no test needs a service yet."
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
+	rm -rf $(VENV) build dist *.egg-info backends/*/build backends/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \
 	  .import_linter_cache benchmarks/results
-	find tapstore tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find tapstore tests benchmarks backends -name __pycache__ -type d -prune -exec rm -rf {} +

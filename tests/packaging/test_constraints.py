@@ -10,6 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
+BACKENDS = sorted(ROOT.glob("backends/*/pyproject.toml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -27,21 +28,25 @@ def group(name: str) -> Iterator[Requirement]:
 
 
 def everything_needed() -> set[str]:
-    todo = [
-        *group("dev"),
-        *map(Requirement, PROJECT["project"]["dependencies"]),
-        Requirement("pip"),
-    ]
-    found: set[str] = set()
+    ours = [PROJECT, *(tomllib.loads(path.read_text()) for path in BACKENDS)]
+    names = {canonicalize_name(each["project"]["name"]) for each in ours}
+    todo = [*group("dev"), Requirement("pip")]
+    for each in ours:
+        todo += map(Requirement, each["project"]["dependencies"])
+    found: set[tuple[str, str]] = set()
     while todo:
         requirement = todo.pop()
-        if requirement.marker and not requirement.marker.evaluate({"extra": ""}):
-            continue
         name = canonicalize_name(requirement.name)
-        if name not in found:
-            found.add(name)
-            todo += map(Requirement, distribution(name).requires or ())
-    return found
+        for extra in {"", *requirement.extras}:
+            if name in names or (name, extra) in found:
+                continue
+            found.add((name, extra))
+            todo += [
+                needed
+                for needed in map(Requirement, distribution(name).requires or ())
+                if needed.marker is None or needed.marker.evaluate({"extra": extra})
+            ]
+    return {name for name, _ in found}
 
 
 def test_each_line_pins_one_version_and_nothing_else():
