@@ -51,6 +51,14 @@ class Store(ABC):
         A range that reaches past the end is cut there.  Raises `NotFoundError`.
         """
 
+    def get_if_changed(self, key: str, version: str) -> GetResult | None:
+        """Return the object, or None if it still has this version; raises `NotFoundError`.
+
+        One cheap request where the place can compare (304 in HTTP).
+        """
+        got = self.get(key)
+        return None if got.info.version == version else got
+
     @abstractmethod
     def head(self, key: str) -> ObjectInfo:
         """Return what is known of the object.  Raises `NotFoundError`."""

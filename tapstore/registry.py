@@ -6,9 +6,11 @@ scheme (or the plain name).  An entry point is loaded only when its scheme is as
 broken one harms nobody else.
 
 An entry point of `tapstore.stores` is a callable
-`(url: str, *, storage_options: Mapping[str, Any], clock: Clock) -> Store`,
-one of `tapstore.locks` a callable
-`(store: Store, prefix: str, *, url: str, clock: Clock) -> LockService`.
+`(url: str, *, storage_options: Mapping[str, Any], clock: Clock) -> Store`;
+what it returns is wrapped, so that it need neither repeat nor read back.
+One of `tapstore.locks` is a callable
+`(store: Store, prefix: str, *, url: str, scope: str, clock: Clock) -> LockService`;
+`scope` is the same for all who share the leases and for nobody else.
 """
 
 from __future__ import annotations
@@ -82,11 +84,12 @@ def open_store(
 
 
 def open_locks(
-    name_or_url: str, store: Store, prefix: str, *, clock: Clock = SYSTEM_CLOCK
+    name_or_url: str, store: Store, prefix: str, *, scope: str, clock: Clock = SYSTEM_CLOCK
 ) -> LockService:
     """Return the lock service `name_or_url` (`o_excl`, `redis://host:6379/0`, …).
 
-    What it keeps in `store` lies below the key `prefix`.  Raises `BackendNotInstalledError`.
+    What it keeps in `store` lies below the key `prefix`; what it keeps elsewhere, under `scope`
+    (letters and digits).  Raises `BackendNotInstalledError`.
     """
     scheme, _, rest = name_or_url.partition("://")
     if not scheme or not (rest or scheme == name_or_url):
@@ -98,7 +101,7 @@ def open_locks(
     opener = _load(built_in) if built_in else _entry_point(_LOCKS, scheme)
     if opener is None:
         raise _not_installed(_LOCKS, scheme, name_or_url)
-    service: LockService = opener(store, prefix, url=name_or_url, clock=clock)
+    service: LockService = opener(store, prefix, url=name_or_url, scope=scope, clock=clock)
     return service
 
 
@@ -136,8 +139,7 @@ def _open_url(url: str, options: dict[str, Any], clock: Clock) -> Store:
         return MemoryStore(f"memory://{rest.lstrip('/')}", clock=clock)
     opener = _entry_point(_STORES, scheme)
     if opener is not None:
-        store: Store = opener(url, storage_options=options, clock=clock)
-        return store
+        return _resolved(opener(url, storage_options=options, clock=clock), clock)
     if scheme in _S3:
         raise _not_installed(_STORES, "s3", url)
     return _open_filesystem(*_filesystem(scheme, url, options), clock=clock)
@@ -182,7 +184,12 @@ def _open_filesystem(fs: Any, path: str, *, clock: Clock) -> Store:
     protocols = {fs.protocol} if isinstance(fs.protocol, str) else set(fs.protocol)
     if protocols & _S3:
         raise _not_installed(_STORES, "s3", f"s3://{path}")
-    return RetryStore(ReadBackStore(FsspecStore(fs, path, clock=clock), clock=clock), clock=clock)
+    return _resolved(FsspecStore(fs, path, clock=clock), clock)
+
+
+def _resolved(store: Store, clock: Clock) -> Store:
+    """`store`, with lost replies looked up and refusals for a moment repeated."""
+    return RetryStore(ReadBackStore(store, clock=clock), clock=clock)
 
 
 def _entry_point(group: str, name: str) -> Callable[..., Any] | None:

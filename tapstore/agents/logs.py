@@ -16,12 +16,12 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import BinaryIO, cast
 
+from tapstore import failures
 from tapstore.clock import format_time_ms
 from tapstore.errors import AlreadyExistsError, NotFoundError
 from tapstore.keys import decode_name, encode_name
 from tapstore.sessions.claim import Claim
 from tapstore.sessions.session import Session
-from tapstore.stores import failures
 from tapstore.types import CREATE
 
 FOLDER = "logs"

@@ -338,8 +338,9 @@ def _holder(held: _Held) -> Holder:
     )
 
 
-def open_service(store: Store, prefix: str, *, url: str, clock: Clock) -> LeaseService:
+def open_service(store: Store, prefix: str, *, url: str, scope: str, clock: Clock) -> LeaseService:
     """The entry point `o_excl` of `tapstore.locks`."""
+    del scope  # the leases lie in the session
     if url != "o_excl":
         raise InvalidKeyError(
             f"invalid lock service {mask_url(url)!r}: 'o_excl' keeps its leases in the session "

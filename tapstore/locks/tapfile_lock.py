@@ -26,6 +26,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import ConflictError
@@ -33,7 +34,6 @@ from tapstore.locks import ownfile, process
 from tapstore.locks.ownfile import OwnFile
 from tapstore.locks.process import Process
 from tapstore.locks.waiting import Observer, Patience
-from tapstore.stores import failures
 from tapstore.types import Owner
 
 STALE_SECONDS = 10.0

@@ -144,7 +144,9 @@ def create(
         has_schema=schema is not None,
     )
     configs.check(config)
-    registry.open_locks(locks, store, configs.LOCKS_PREFIX, clock=clock).close()
+    registry.open_locks(
+        locks, store, configs.LOCKS_PREFIX, scope=config.incarnation, clock=clock
+    ).close()
     names = (
         [name for name, count in roles.items() for _ in range(count)]
         if isinstance(roles, Mapping)

@@ -476,7 +476,11 @@ class Session:
         """The lock service of the session."""
         if self._locks is None:
             self._locks = registry.open_locks(
-                self.config.locks, self.store, configs.LOCKS_PREFIX, clock=self.clock
+                self.config.locks,
+                self.store,
+                configs.LOCKS_PREFIX,
+                scope=self.config.incarnation,
+                clock=self.clock,
             )
         return self._locks
 

@@ -27,11 +27,11 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 from fsspec.implementations.dirfs import DirFileSystem
 
+from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK, parse_time
 from tapstore.errors import StoreError, UnsupportedOperationError
 from tapstore.keys import TEMP_MARK, check_key, check_prefix, mask_url
-from tapstore.stores import failures
 from tapstore.stores.order import Listing
 from tapstore.stores.storetime import StoreTime
 from tapstore.types import (

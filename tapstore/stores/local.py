@@ -20,11 +20,12 @@ from contextlib import AbstractContextManager
 from functools import partial
 from typing import BinaryIO, Literal, TypeVar
 
+from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import InvalidKeyError, NotFoundError
 from tapstore.keys import check_key, check_prefix
-from tapstore.stores import failures, scan
+from tapstore.stores import scan
 from tapstore.stores.confine import Confinement
 from tapstore.stores.order import Listing
 from tapstore.stores.publish import Publisher, discard

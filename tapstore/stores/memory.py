@@ -15,11 +15,11 @@ from functools import partial
 from typing import BinaryIO
 from urllib.parse import urlsplit
 
+from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import InvalidKeyError
 from tapstore.keys import check_key, check_prefix
-from tapstore.stores import failures
 from tapstore.types import (
     CREATE,
     Capabilities,

@@ -28,6 +28,10 @@ class PrefixStore(WrapperStore):
         found = self.inner.get(self._full(key), start=start, end=end)
         return replace(found, info=replace(found.info, key=key))
 
+    def get_if_changed(self, key: str, version: str) -> GetResult | None:
+        found = self.inner.get_if_changed(self._full(key), version)
+        return None if found is None else replace(found, info=replace(found.info, key=key))
+
     def head(self, key: str) -> ObjectInfo:
         return replace(self.inner.head(self._full(key)), key=key)
 

@@ -12,9 +12,10 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from tapstore import failures
 from tapstore.errors import TapstoreError
 from tapstore.keys import TEMP_MARK
-from tapstore.stores import failures, scan
+from tapstore.stores import scan
 from tapstore.stores.confine import Confinement
 from tapstore.types import CREATE, PutMode
 

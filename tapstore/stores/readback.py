@@ -20,10 +20,10 @@ meanwhile (only the lineage inside a document tells that).
 
 from __future__ import annotations
 
+from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import ConflictError, NotFoundError, OutcomeUnknownError, StoreError
-from tapstore.stores import failures
 from tapstore.stores.wrapper import WrapperStore
 from tapstore.types import CREATE, OVERWRITE, GetResult, PutMode, PutResult, Update
 

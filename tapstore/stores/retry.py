@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import BinaryIO, TypeVar
 
+from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import OutcomeUnknownError, StoreError
 from tapstore.keys import check_prefix
-from tapstore.stores import failures
 from tapstore.stores.wrapper import WrapperStore
 from tapstore.types import (
     CREATE,
@@ -64,6 +64,9 @@ class RetryStore(WrapperStore):
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         return self._repeat(lambda: self.inner.get(key, start=start, end=end))
+
+    def get_if_changed(self, key: str, version: str) -> GetResult | None:
+        return self._repeat(lambda: self.inner.get_if_changed(key, version))
 
     def head(self, key: str) -> ObjectInfo:
         return self._repeat(lambda: self.inner.head(key))

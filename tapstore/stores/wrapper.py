@@ -28,6 +28,9 @@ class WrapperStore(Store):
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         return self.inner.get(key, start=start, end=end)
 
+    def get_if_changed(self, key: str, version: str) -> GetResult | None:
+        return self.inner.get_if_changed(key, version)
+
     def head(self, key: str) -> ObjectInfo:
         return self.inner.head(key)
 

@@ -14,10 +14,10 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from tapstore import failures
 from tapstore.abc import Store
 from tapstore.errors import AlreadyExistsError, ConflictError, NotFoundError
 from tapstore.sessions.config import new_id
-from tapstore.stores import failures
 from tapstore.types import CREATE, ObjectInfo
 
 FOLDER = ".removing"

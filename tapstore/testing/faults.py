@@ -103,6 +103,10 @@ class FaultyStore(WrapperStore):
         with self._call("get", key):
             return self.inner.get(key, start=start, end=end)
 
+    def get_if_changed(self, key: str, version: str) -> GetResult | None:
+        with self._call("get", key):
+            return self.inner.get_if_changed(key, version)
+
     def head(self, key: str) -> ObjectInfo:
         with self._call("head", key):
             return self.inner.head(key)

@@ -55,6 +55,7 @@ BAD_KEYS = ["", "/a", "../a", "a/../b", "a//b", "a/", "a\0b", "CON", TEMP_MARK +
 
 KEY_CALLS: dict[str, Callable[[Store, str], object]] = {
     "get": lambda store, key: store.get(key),
+    "get_if_changed": lambda store, key: store.get_if_changed(key, "1"),
     "head": lambda store, key: store.head(key),
     "create": lambda store, key: store.put(key, b"x", CREATE),
     "overwrite": lambda store, key: store.put(key, b"x", OVERWRITE),
@@ -294,6 +295,16 @@ class StoreTests:
         found = store.get("a", start=1, end=2)
         assert (found.info.version, found.info.size) == (result.version, 4)
 
+    def test_what_has_not_changed_is_not_read_again(self, store: Store, other: Store) -> None:
+        version = other.put("a", b"1").version
+        assert store.get_if_changed("a", version) is None
+
+    def test_what_has_changed_is_read(self, store: Store, other: Store) -> None:
+        version = store.put("a", b"1").version
+        other.put("a", b"2", OVERWRITE)
+        found = store.get_if_changed("a", version)
+        assert found == store.get("a")
+
     def test_now_goes_with_the_times_that_writes_get(self, store: Store, other: Store) -> None:
         before = store.put("a", b"1").modified
         now = other.now()
@@ -327,7 +338,7 @@ class StoreTests:
         with pytest.raises(ValueError, match="range"):
             store.get("a", start=start, end=end)
 
-    @pytest.mark.parametrize("call", ["get", "head", "open"])
+    @pytest.mark.parametrize("call", ["get", "get_if_changed", "head", "open"])
     @pytest.mark.parametrize("key", ["missing", "no/such/folder"])
     def test_what_is_missing_is_not_found(self, store: Store, key: str, call: str) -> None:
         with pytest.raises(NotFoundError, match=key):

@@ -587,10 +587,10 @@ def test_a_lease_never_lies_where_a_lock_file_could(store, clock):
 
 
 def test_o_excl_opens_it(store, clock):
-    opened = registry.open_locks("o_excl", store, "locks", clock=clock)
+    opened = registry.open_locks("o_excl", store, "locks", scope="s1", clock=clock)
     assert isinstance(opened, LeaseService)
 
 
 def test_o_excl_takes_no_address(store, clock):
     with pytest.raises(InvalidKeyError, match="neither host nor path"):
-        registry.open_locks("o_excl://somewhere", store, "locks", clock=clock)
+        registry.open_locks("o_excl://somewhere", store, "locks", scope="s1", clock=clock)

@@ -20,6 +20,8 @@ from tapstore.errors import BackendNotInstalledError, InvalidKeyError, Unsupport
 from tapstore.registry import open_locks, open_store
 from tapstore.stores.local import LocalStore
 from tapstore.stores.memory import MemoryStore
+from tapstore.stores.readback import ReadBackStore
+from tapstore.stores.retry import RetryStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -114,6 +116,13 @@ def test_no_error_shows_credentials(url):
 # Packages
 
 
+@pytest.fixture
+def core_alone(monkeypatch):
+    """As if no package of ours were installed but the core."""
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+
+
+@pytest.mark.usefixtures("core_alone")
 @pytest.mark.parametrize("url", ["s3://bucket/a", "s3a://bucket/a"])
 def test_s3_names_the_package_to_install(url):
     with pytest.raises(BackendNotInstalledError, match=r'pip install "tapstore\[s3\]"'):
@@ -146,7 +155,7 @@ def plug_in(tmp_path, monkeypatch):
     return install
 
 
-def test_a_package_adds_a_store_by_its_entry_point(plug_in):
+def test_a_package_adds_a_store_that_need_neither_repeat_nor_read_back(plug_in):
     plug_in("tap-good", "tapstore.stores", "good = tap_good:open", (
         "from tapstore.stores.memory import MemoryStore\n"
         "def open(url, *, storage_options, clock):\n"
@@ -155,7 +164,9 @@ def test_a_package_adds_a_store_by_its_entry_point(plug_in):
         "    return store\n"
     ))  # fmt: skip
     store = open_store("good://host/a", storage_options={"x": 1})
-    assert store.seen == ("good://host/a", {"x": 1})
+    assert isinstance(store, RetryStore)
+    assert isinstance(store.inner, ReadBackStore)
+    assert store.inner.inner.seen == ("good://host/a", {"x": 1})
 
 
 def test_a_broken_package_is_reported_with_its_name(plug_in):
@@ -274,24 +285,25 @@ def test_an_s3_object_names_the_package_to_install():
 
 def test_a_package_adds_a_lock_service_by_its_entry_point(plug_in):
     plug_in("tap-locks", "tapstore.locks", "tapred = tap_locks:open", (
-        "def open(store, prefix, *, url, clock):\n    return (store, prefix, url)\n"
+        "def open(store, prefix, *, url, scope, clock):\n    return (store, prefix, url, scope)\n"
     ))  # fmt: skip
     store = MemoryStore()
-    assert open_locks("tapred://cache:6379/0", store, ".tap/locks") == (
-        store, ".tap/locks", "tapred://cache:6379/0",
+    assert open_locks("tapred://cache:6379/0", store, ".tap/locks", scope="s1") == (
+        store, ".tap/locks", "tapred://cache:6379/0", "s1",
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("core_alone")
 def test_redis_names_the_package_to_install():
     with pytest.raises(BackendNotInstalledError, match=r'pip install "tapstore\[redis\]"') as info:
-        open_locks("redis://u:hunter2@cache:6379/0", MemoryStore(), "locks")
+        open_locks("redis://u:hunter2@cache:6379/0", MemoryStore(), "locks", scope="s1")
     assert "hunter2" not in str(info.value)
 
 
 @pytest.mark.parametrize("name", ["", "://", "redis://", "nosuch"])
 def test_a_lock_service_that_nobody_offers_is_refused(name):
     with pytest.raises((InvalidKeyError, BackendNotInstalledError)):
-        open_locks(name, MemoryStore(), "locks")
+        open_locks(name, MemoryStore(), "locks", scope="s1")
 
 
 def test_the_built_in_lock_services_are_our_entry_points():
