@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from tapstore.abc import Clock, LockService, Store
-from tapstore.clock import SYSTEM_CLOCK, format_time_ms, parse_time
+from tapstore.clock import SYSTEM_CLOCK, format_time_ms
 from tapstore.errors import (
     FormatError,
     InvalidKeyError,
@@ -31,14 +31,11 @@ from tapstore.keys import mask_url
 from tapstore.locks import records, words
 from tapstore.locks.folder import Ended, Head, Issued, LeaseFolder, Sign
 from tapstore.locks.records import End, Grant, How
-from tapstore.locks.waiting import Observer, Patience
+from tapstore.locks.waiting import Observer, Patience, is_old
 from tapstore.types import Holder, Lease, Owner
 
 _COLLECT_EVERY = 25
 """Grants between two looks for old numbers; each removes up to twice as many."""
-
-_SLACK_SECONDS = 1.0
-"""Ticks of clocks and the time that a write takes, where ages are compared."""
 
 _RACES = 3
 """How many races somebody who does not wait may lose."""
@@ -138,7 +135,7 @@ class LeaseService(LockService):
             ended = folder.ended(n, grant_id)
             if ended is None and self._is_granted(folder, lease):
                 return replace(lease, expires=started + lease.ttl_seconds)
-        raise words.lost(lease, folder.ended(n, grant_id))
+        raise words.lost(lease, _why(folder.ended(n, grant_id)))
 
     def release(self, lease: Lease) -> None:
         folder = self._folder(lease.name)
@@ -155,7 +152,7 @@ class LeaseService(LockService):
         state = self._find(self._folder(name))
         if isinstance(state, _Free) or state.ended is not None:
             return None
-        return _holder(state)
+        return _holder(state.issued, state.grant, state.sign.seen)
 
     def names(self) -> Iterator[str]:
         names = map(records.name_in, self._store.children(f"{self._prefix}/"))
@@ -173,7 +170,9 @@ class LeaseService(LockService):
         if issued is None or folder.ended(issued.n, issued.id) is not None:
             raise NotFoundError(f"nobody holds the lease {name!r} in {self._store.url}")
         if issued.n != generation:
-            raise words.other_generation(name, generation, issued)
+            grant = issued.record
+            holder = None if grant is None else _holder(issued, grant, issued.since)
+            raise words.other_generation(name, generation, issued.n, holder)
         folder.end(issued.id, self._end(issued.n, "forced"))
 
     def collect(self, name: str) -> int:
@@ -206,7 +205,8 @@ class LeaseService(LockService):
             return self._look(folder, folder.newest(issued))
         if issued.record is None:
             if ended is None:
-                raise words.unreadable(name, issued)
+                remedy = f"`{words.command(name, issued.n)}`"
+                raise words.unreadable(name, issued.fault, remedy)
             return free
         if ended is not None and ended.is_final:
             return free
@@ -232,15 +232,11 @@ class LeaseService(LockService):
             state, seen, at = "ended", ended.seen, ended.at
         state = f"{held.issued.n}/{held.issued.id}/{state}"
         left = ttl - self._observer.unchanged_for(name, state, looked=held.looked)
-        if left > max(0.0, patience.left) and self._is_old(seen, at, ttl):
+        if left > max(0.0, patience.left) and is_old(
+            seen=seen, at=at, ttl=ttl, clock=self._clock, store=self._store
+        ):
             return 0.0
         return left
-
-    def _is_old(self, seen: float, at: str, ttl: float) -> bool:
-        """Whether one look is enough: old by the store's clock *and* by those of the hosts."""
-        if not at or self._clock.time() - parse_time(at) <= ttl + _SLACK_SECONDS:
-            return False
-        return self._store.now() - seen > ttl + _SLACK_SECONDS
 
     def _pass_on(self, folder: LeaseFolder, held: _Held, by: Owner) -> _Free | _Held:
         """End what is stale, or go on after an end that is settled."""
@@ -318,7 +314,8 @@ class LeaseService(LockService):
     def _refusal(self, name: str, state: _Free | _Held, asker: Owner) -> LeaseUnavailableError:
         if isinstance(state, _Free):
             return words.restless(name, self._store.url)
-        return words.unavailable(_holder(state), asker, ended=state.ended is not None)
+        holder = _holder(state.issued, state.grant, state.sign.seen)
+        return words.unavailable(holder, asker, ended=state.ended is not None)
 
     def _is_granted(self, folder: LeaseFolder, lease: Lease) -> bool:
         issued = folder.issued(lease.generation)
@@ -326,16 +323,23 @@ class LeaseService(LockService):
         return record is not None and record.token == lease.token
 
 
-def _holder(held: _Held) -> Holder:
+def _holder(issued: Issued, grant: Grant, beat: float) -> Holder:
     return Holder(
-        name=held.grant.name,
-        generation=held.issued.n,
-        owner=held.grant.owner,
-        ttl_seconds=held.grant.ttl_seconds,
-        since=held.issued.since,
-        beat=held.sign.seen,
-        reason=held.grant.reason,
+        name=grant.name,
+        generation=issued.n,
+        owner=grant.owner,
+        ttl_seconds=grant.ttl_seconds,
+        since=issued.since,
+        beat=beat,
+        reason=grant.reason,
     )
+
+
+def _why(ended: Ended | None) -> str:
+    if ended is None:
+        return "its record is gone"
+    end = ended.record
+    return "somebody ended it" if end is None else words.how_it_ended(end.how, end.at, end.by)
 
 
 def open_service(store: Store, prefix: str, *, url: str, scope: str, clock: Clock) -> LeaseService:

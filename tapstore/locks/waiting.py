@@ -1,4 +1,4 @@
-"""How contenders wait: jittered looks that start close together, and an end.
+"""How contenders wait: jittered looks that start close together, an end, and what they conclude.
 
 Not promised: any order among those who wait.
 """
@@ -8,7 +8,11 @@ from __future__ import annotations
 import math
 import random
 
-from tapstore.abc import Clock
+from tapstore.abc import Clock, Store
+from tapstore.clock import parse_time
+
+_SLACK_SECONDS = 1.0
+"""Ticks of clocks and the time that a write takes, where ages are compared."""
 
 
 class Patience:
@@ -82,3 +86,14 @@ class Observer:
 
     def forget(self, what: str) -> None:
         self._seen.pop(what, None)
+
+
+def is_old(*, seen: float, at: str, ttl: float, clock: Clock, store: Store) -> bool:
+    """Whether one look is enough to see that a sign of life is older than `ttl`.
+
+    It must be so by the store's clock, in which it was `seen`, *and* by those of the hosts, on one
+    of which it was written `at` (empty: nobody knows).
+    """
+    if not at or clock.time() - parse_time(at) <= ttl + _SLACK_SECONDS:
+        return False
+    return store.now() - seen > ttl + _SLACK_SECONDS

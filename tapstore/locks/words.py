@@ -9,7 +9,7 @@ import shlex
 
 from tapstore.clock import format_time
 from tapstore.errors import ConflictError, FormatError, LeaseLostError, LeaseUnavailableError
-from tapstore.locks.folder import Ended, Issued
+from tapstore.locks.records import How
 from tapstore.types import Holder, Lease, Owner
 
 
@@ -35,31 +35,45 @@ def restless(name: str, url: str) -> LeaseUnavailableError:
     )
 
 
-def lost(lease: Lease, ended: Ended | None) -> LeaseLostError:
+def lost(lease: Lease, why: str) -> LeaseLostError:
     return LeaseLostError(
         f"lease {lease.name!r} (generation {lease.generation}) is no longer held by "
-        f"{lease.owner.agent}: {_why(ended)}; stop using what it protected"
+        f"{lease.owner.agent}: {why}; stop using what it protected"
     )
 
 
-def other_generation(name: str, generation: int, present: Issued) -> ConflictError:
-    """Somebody wants to end a grant that is not the present one."""
-    record = present.record
-    if record is None:
-        held = f"generation {present.n}, whose record is unreadable, counts as held"
+def other_generation(name: str, asked: int, present: int, holder: Holder | None) -> ConflictError:
+    """Somebody wants to end a grant that is not the present one.
+
+    Without `holder`: the record of the present one cannot be read.
+    """
+    if holder is None:
+        held = f"generation {present}, whose record is unreadable, counts as held"
     else:
-        held = f"it is held by {_who(record.owner, record.reason, present.since, present.n)}"
+        held = f"it is held by {_who(holder.owner, holder.reason, holder.since, present)}"
     return ConflictError(
-        f"generation {generation} of lease {name!r} is over; {held}; "
-        f"to end that: `{command(name, present.n)}`"
+        f"generation {asked} of lease {name!r} is over; {held}; "
+        f"to end that: `{command(name, present)}`"
     )
 
 
-def unreadable(name: str, issued: Issued) -> FormatError:
+def unreadable(name: str, fault: str, remedy: str) -> FormatError:
     return FormatError(
-        f"{issued.fault}; as long as it is there, lease {name!r} counts as held: find out who "
-        f"wrote it, then `{command(name, issued.n)}`"
+        f"{fault}; as long as it is there, lease {name!r} counts as held: find out who wrote it, "
+        f"then {remedy}"
     )
+
+
+def how_it_ended(how: How, at: str, by: Owner | None) -> str:
+    """`at`: the time that was written down; `by`: who did it, if that is known."""
+    if how == "released":
+        return f"it was released at {at}"
+    if how == "forced":
+        return f"it was ended by force at {at}"
+    taker = "somebody" if by is None else by.agent
+    if by is not None and by.host:
+        taker += f" (host {by.host}, pid {by.pid})"
+    return f"it was not renewed in time, and {taker} ended it at {at}"
 
 
 def command(name: str, generation: int) -> str:
@@ -76,19 +90,3 @@ def _who(owner: Owner, reason: str, since: float, generation: int) -> str:
     if reason:
         details.append(f"for {reason!r}")
     return f"{owner.agent} ({', '.join(details)})"
-
-
-def _why(ended: Ended | None) -> str:
-    if ended is None:
-        return "its record is gone"
-    record = ended.record
-    if record is None:
-        return "somebody ended it"
-    if record.how == "released":
-        return f"it was released at {record.at}"
-    if record.how == "forced":
-        return f"it was ended by force at {record.at}"
-    taker = "somebody" if record.by is None else record.by.agent
-    if record.by is not None and record.by.host:
-        taker += f" (host {record.by.host}, pid {record.by.pid})"
-    return f"it was not renewed in time, and {taker} ended it at {record.at}"
