@@ -1,4 +1,4 @@
-"""In CI nothing is skipped silently (tests/conftest.py)."""
+"""In CI nothing is skipped silently (tests/plugin.py)."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
+PLUGIN = Path(__file__).resolve().parents[1] / "plugin.py"
 
 SUITE = {
     "test_in_test.py": "import pytest\ndef test_it():\n    pytest.skip('no server')\n",
@@ -20,7 +20,7 @@ SUITE = {
 
 
 def run_suite(folder: Path, required: str) -> subprocess.CompletedProcess[str]:
-    shutil.copy(CONFTEST, folder)
+    shutil.copy(PLUGIN, folder / "conftest.py")
     (folder / "pytest.ini").write_text("[pytest]\n")
     for name, source in SUITE.items():
         (folder / name).write_text(source)

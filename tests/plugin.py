@@ -18,10 +18,15 @@ from hypothesis import settings
 
 REQUIRE_ALL = os.environ.get("TAPSTORE_REQUIRE_ALL") == "1"
 
-# A developer's own `TAPSTORE_URL` must not become a test's session.
-for _name in [name for name in os.environ if name.startswith("TAPSTORE_")]:
+# A developer's own `TAPSTORE_URL` must not become a test's session, nor their keys those of a test.
+for _name in [name for name in os.environ if name.startswith(("TAPSTORE_", "AWS_"))]:
     if _name != "TAPSTORE_REQUIRE_ALL":  # the workers of xdist inherit it from here
         del os.environ[_name]
+os.environ.update(
+    AWS_CONFIG_FILE=os.devnull,
+    AWS_SHARED_CREDENTIALS_FILE=os.devnull,
+    AWS_EC2_METADATA_DISABLED="true",
+)
 
 # A shell that starts the tests in its background has them ignore Ctrl-C, and their children, too.
 for _number in (signal.SIGINT, signal.SIGHUP):

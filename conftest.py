@@ -1,0 +1,3 @@
+"""What the tests here and in backends/ share."""
+
+pytest_plugins = ["tests.plugin", "tests.servers.fixtures"]

@@ -1,0 +1,163 @@
+"""Programs that serve: started in a folder, waited for, ended with whoever started them.
+
+A free port is only free at the moment of asking.  A program that can't bind port 0 and tell may
+therefore find its port taken; `started` then tries again with other ports.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GUARD = Path(__file__).with_name("guard.py")
+START_SECONDS = 60.0
+STOP_SECONDS = 15.0
+POLL_SECONDS = 0.02
+LOG_TAIL_LINES = 20
+
+T = TypeVar("T")
+
+
+class ServerMissingError(Exception):
+    """The program of a server is not installed; the message says how to get it."""
+
+
+class ServerFailedError(Exception):
+    """A server ended, or did not answer in time; the message has the last lines of its log."""
+
+
+class Process:
+    """A program under guard, with its output in `<folder>/<name>.log`.
+
+    `pid` is the program's own.  Children of it die with it if they stay in its process group.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        program: Sequence[str | os.PathLike[str]],
+        folder: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        reading, writing = os.pipe()
+        guard = [sys.executable, "-IS", str(GUARD), str(os.getpid()), str(folder), str(writing)]
+        try:
+            with self.log.open("ab") as log:
+                # In a session of its own: Ctrl-C is for the tests, which end the server in order.
+                self._guard = subprocess.Popen(
+                    [*guard, *map(os.fspath, program)],
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
+                    env={**os.environ, "TMPDIR": str(folder), "HOME": str(folder), **(env or {})},
+                    pass_fds=[writing], start_new_session=True,
+                )  # fmt: skip
+        finally:
+            os.close(writing)
+        with open(reading) as report:
+            line = report.readline()
+        if not line:
+            self._guard.wait()
+            raise ServerFailedError(f"{name} could not be started{self.tail()}")
+        self.pid = int(line)
+
+    @property
+    def running(self) -> bool:
+        return self._guard.poll() is None
+
+    def wait_until(
+        self, ready: Callable[[], T | None], what: str, *, seconds: float = START_SECONDS
+    ) -> T:
+        """The first true answer of `ready`, which is asked again until then."""
+        deadline = time.monotonic() + seconds
+        while not (answer := ready()):
+            if not self.running:
+                raise ServerFailedError(
+                    f"{self.name} ended with status {self._guard.returncode} before {what}"
+                    + self.tail()
+                )
+            if time.monotonic() > deadline:
+                raise ServerFailedError(f"{self.name}: not {what} in {seconds:g} s{self.tail()}")
+            time.sleep(POLL_SECONDS)
+        return answer
+
+    def wait(self, *, seconds: float = STOP_SECONDS) -> None:
+        """Wait for the program to end by itself."""
+        self._guard.wait(seconds)
+
+    def stop(self) -> None:
+        """End the program in its own way, after a while by force.  Ending it twice is fine."""
+        self._guard.terminate()
+        try:
+            self._guard.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._guard.kill()
+            self._guard.wait()
+
+    def kill(self) -> None:
+        """End the program at once, as a crash would."""
+        if self.running:
+            os.kill(self.pid, signal.SIGKILL)
+        self._guard.wait()
+
+    def tail(self) -> str:
+        """The last lines of the log, for an error."""
+        lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
+        return "".join(f"\n  | {line}" for line in lines) or " (its log is empty)"
+
+
+@contextmanager
+def temporary_folder(name: str) -> Iterator[Path]:
+    """A folder for all that a server writes."""
+    folder = tempfile.mkdtemp(prefix=f"tapstore-{name}-")
+    try:
+        yield Path(folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+def free_ports(number: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody listens on, all different."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def listening(port: int) -> bool:
+    """Whether somebody listens on `port` of 127.0.0.1."""
+    with socket.socket() as each:
+        each.settimeout(5)
+        return each.connect_ex(("127.0.0.1", port)) == 0
+
+
+def retried(start: Callable[[], T], *, times: int = 3) -> T:
+    """What `start` returns; it is repeated if it failed, say for a port that was just taken."""
+    for _ in range(times - 1):
+        try:
+            return start()
+        except ServerFailedError:
+            continue
+    return start()
+
+
+def find_program(name: str, how: str) -> Path:
+    """A program in the environment of this Python, or on the PATH."""
+    beside = Path(sys.executable).with_name(name)
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise ServerMissingError(f"{name} is not installed: {how}")
+    return Path(found)
