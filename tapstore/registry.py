@@ -33,7 +33,10 @@ from tapstore.stores.retry import RetryStore
 _STORES = "tapstore.stores"
 _LOCKS = "tapstore.locks"
 
-_BUILT_IN_LOCKS = {"o_excl": "tapstore.locks.lease:open_service"}
+_BUILT_IN_LOCKS = {
+    "o_excl": "tapstore.locks.lease:open_service",
+    "store": "tapstore.locks.leaseobject:open_service",
+}
 """The same as our own entry points; to look those up costs a scan of all installed packages."""
 
 _PACKAGES = {

@@ -1,5 +1,8 @@
 """What a lease looks like in a store: the names of its files and what they say.  No I/O.
 
+`Current` is the one object of a lease where a store can compare and set; the others are the files
+of one where it can only create.
+
 Nothing here decides who holds a lease; `docs/spec/locks.md` describes the format.
 """
 
@@ -97,7 +100,33 @@ class Floor(msgspec.Struct, frozen=True, kw_only=True):
     at: str
 
 
-R = TypeVar("R", Grant, Beat, End)
+class Current(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`lease`: who has it, or had it last; rewritten by each transition, and never removed."""
+
+    format: int
+    name: str
+    generation: int
+    state: Literal["held", "released", "forced"]
+    token: str
+    """Drawn for this grant; who has it may renew and release."""
+
+    nonce: str
+    """Drawn for each time that it is written: no two versions have the same bytes."""
+
+    owner: Owner
+    ttl_seconds: float
+    at: str
+    """The wall clock of who wrote it."""
+
+    since: str = ""
+    """Of the grant, in the clock of the store; empty as long as it was not written since."""
+
+    reason: str = ""
+    follows: How | None = None
+    """How the generation before ended; None if there was none."""
+
+
+R = TypeVar("R", Grant, Beat, End, Current)
 
 
 def new_token() -> str:
@@ -151,6 +180,10 @@ class Names:
     def floor(self, below: int) -> str:
         return f"{self.folder}floor-{below:0{_DIGITS}d}"
 
+    @property
+    def current(self) -> str:
+        return f"{self.folder}lease"
+
 
 def number_in(key: str) -> int | None:
     """The number of a grant in the key of its grant, beat or end; None for anything else."""
@@ -177,12 +210,15 @@ def name_in(child: str) -> str | None:
         return None
 
 
-def encode(record: Grant | Beat | End | Floor) -> bytes:
+def encode(record: Grant | Beat | End | Floor | Current) -> bytes:
     return msgspec.json.encode(record)
 
 
-def decode(data: bytes, kind: type[R], where: str, n: int) -> R:
-    """The record; raises `FormatError` naming the place and the reason."""
+def decode(data: bytes, kind: type[R], where: str, n: int | None) -> R:
+    """The record, which has the number n if that is known.
+
+    Raises `FormatError` naming the place and the reason.
+    """
     try:
         version = msgspec.json.decode(data, type=_Version).format
         if version > FORMAT:
@@ -191,7 +227,7 @@ def decode(data: bytes, kind: type[R], where: str, n: int) -> R:
                 "pip install -U tapstore"
             )
         record = msgspec.json.decode(data, type=kind)
-        if record.generation != n:
+        if n is not None and record.generation != n:
             raise FormatError(f"{where} says that it is number {record.generation}")
         _check(record)
     except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as exc:
@@ -211,10 +247,15 @@ class _Version(msgspec.Struct):
 
 def _check(record: Any) -> None:
     parse_time(record.at)
-    if isinstance(record, Grant):
+    if isinstance(record, Grant | Current):
         check_ttl(record.ttl_seconds)
         if not re.fullmatch(r"[0-9a-f]{16,}", record.token):
             raise ValueError("token: not hexadecimal")
+    if isinstance(record, Current):
+        if record.since:
+            parse_time(record.since)
+        if not 0 < record.generation < _MAX_GENERATION:
+            raise ValueError(f"generation: {record.generation} is not one that tapstore wrote")
 
 
 def check_ttl(ttl: float) -> float:

@@ -76,8 +76,8 @@ def how_it_ended(how: How, at: str, by: Owner | None) -> str:
     return f"it was not renewed in time, and {taker} ended it at {at}"
 
 
-def command(name: str, generation: int) -> str:
-    """What ends this grant."""
+def command(name: str, generation: int | str) -> str:
+    """What ends this grant; a word for the number where that has to be found out."""
     return f"tapstore locks release {shlex.quote(name)} --generation {generation}"
 
 

@@ -12,6 +12,7 @@ import pytest
 from tapstore.abc import Clock, LockService, Store
 from tapstore.keys import encode_name
 from tapstore.locks.lease import LeaseService
+from tapstore.locks.leaseobject import LeaseObjectService
 from tapstore.stores.local import LocalStore
 from tapstore.stores.memory import MemoryStore
 from tapstore.testing.locks import LockPlace, LockServiceTests
@@ -43,6 +44,17 @@ class LocalLeases(Leases):
             if path.is_file():
                 before = path.stat().st_mtime - seconds
                 os.utime(path, (before, before))
+
+
+class LeaseObjects(LockPlace):
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def open(self, clock: Clock) -> LockService:
+        return LeaseObjectService(self.store, clock=clock)
+
+    def spoil(self, name: str) -> None:
+        self.store.put(f".tap/locks/{encode_name(name)}/lease", b"")
 
 
 class TestLeasesInMemory(LockServiceTests):
@@ -77,3 +89,19 @@ class TestLeasesInRealTime(LockServiceTests):
     @pytest.fixture
     def place(self, tmp_path):
         return LocalLeases(tmp_path)
+
+
+class TestLeaseObjects(LockServiceTests):
+    @pytest.fixture
+    def place(self, clock):
+        return LeaseObjects(MemoryStore(clock=clock))
+
+
+class TestLeaseObjectsInRealTime(LockServiceTests):
+    manual_clock = False
+    ttl = 0.3
+    slack = 1.2
+
+    @pytest.fixture
+    def place(self):
+        return LeaseObjects(MemoryStore())
