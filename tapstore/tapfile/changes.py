@@ -119,6 +119,8 @@ def _value_changes(
         yield Change((*path, key), old=base[key])
     for key, new in edited.items():
         old = base.get(key, UNSET)
+        if old is new:
+            continue
         if old is UNSET:
             yield Change((*path, key), new=new)
         elif not equal(old, new):

@@ -48,7 +48,9 @@ def apply_changes(
     """
     before = state
     by_participant: dict[str, dict[str, Change]] = {}
-    doc = copied(model.to_doc(state))
+    shown = model.to_doc(state)
+    changed = {change.path[0] for change in changes}
+    doc = {key: copied(value) if key in changed else value for key, value in shown.items()}
     for change in changes:
         kind = change.path[0]
         if kind == "participants" and len(change.path) == 3:
@@ -62,7 +64,7 @@ def apply_changes(
                                   f"revision {base} was not applied")  # fmt: skip
         else:
             _change_value(doc, change, base)
-    state = model.from_doc(doc)
+    state = model.from_doc(doc, known=(state, shown))
     if state.current_phase != before.current_phase or state.phases != before.phases:
         state = state.with_phase(state.current_phase)
     for label, fields in by_participant.items():

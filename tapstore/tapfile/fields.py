@@ -125,6 +125,22 @@ def settle(raw: Any, spec: Any = None, *, nodes: int = MAX_NODES) -> Any:
     return _Settling(nodes).value(raw, spec, 0)
 
 
+def settle_changed(
+    raw: Mapping[Any, Any], spec: Any = None, *, known: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`settle` for a mapping; fields that it shares with `known`, which is settled, are kept.
+
+    So what it costs depends on how much was changed.  What is kept is not counted either.
+    """
+    changed = {
+        key: value
+        for key, value in raw.items()
+        if type(key) is not str or key not in known or known[key] is not value
+    }
+    settled = settle(changed, spec)
+    return {key: settled.get(key, value) for key, value in raw.items()}
+
+
 class _Settling:
     __slots__ = ("_left",)
 

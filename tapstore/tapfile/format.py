@@ -19,12 +19,14 @@ from typing import Any, Literal
 import msgspec
 
 from tapstore.errors import FormatError
-from tapstore.tapfile import fields
+from tapstore.tapfile import fields, values
 from tapstore.tapfile.fields import Duplicate, FaultError, Unquoted
 
 Format = Literal["yaml", "json"]
 
 MAX_BYTES = 4 * 1024 * 1024
+
+_NONE: Mapping[str, Any] = {}
 
 _BOM = b"\xef\xbb\xbf"
 _HEADER = "# State of a tapstore session. Edit it only while you hold .tap/locks/tapfile.lock.\n"
@@ -139,26 +141,43 @@ _JSON = json.JSONDecoder(
 )
 
 
-def settled(doc: Mapping[str, Any]) -> dict[str, Any]:
-    """A document made in memory, as it would be read back.  Raises `FormatError`."""
+def settled(doc: Mapping[str, Any], *, known: Mapping[str, Any] = _NONE) -> dict[str, Any]:
+    """A document made in memory, as it would be read back.  Raises `FormatError`.
+
+    `known` is a document that is so already; fields that are the same there are taken from it.
+    """
+    return _settled(values.sharing(doc, known), known, fields.TAPFILE)
+
+
+def _settled(doc: Mapping[str, Any], known: Mapping[str, Any], spec: Any) -> dict[str, Any]:
     try:
-        settled: dict[str, Any] = fields.settle(dict(doc), fields.TAPFILE)
+        return fields.settle_changed(doc, spec, known=known)
     except FaultError as fault:
         raise _error("document", fault) from fault
-    return settled
 
 
-def render(doc: Mapping[str, Any], *, fmt: Format = "yaml") -> bytes:
+def render(
+    doc: Mapping[str, Any], *, fmt: Format = "yaml", known: Mapping[str, Any] = _NONE
+) -> bytes:
     """The document as bytes, the same for the same document; `parse` gives it back.
 
     Keys keep their order.  YAML of a document with `tapstore.rev` and `tapstore.write_id` ends in
-    the trailer that `certified` looks at.  Raises `FormatError` for what neither syntax holds.
+    the trailer that `certified` looks at.  `known` is a document that was rendered before: fields
+    that are shared with it, the very same objects, are not looked at again.
+
+    Raises `FormatError` for what neither syntax holds.
     """
-    try:
-        plain = fields.settle(dict(doc))
-    except FaultError as fault:
-        raise _error("document", fault) from fault
-    return render_again(plain, fmt=fmt)
+    content = render_again(_settled(doc, known, None), fmt=fmt)
+    # Together, what is known and what is new may be too many values; each takes a byte or more.
+    if known and len(content) > fields.MAX_NODES:
+        _settled(doc, _NONE, None)
+    return content
+
+
+def prepare(fmt: Format) -> None:
+    """Do now what the first `render` of a process takes long for."""
+    if fmt == "yaml":
+        render({})
 
 
 def render_again(doc: dict[str, Any], *, fmt: Format) -> bytes:

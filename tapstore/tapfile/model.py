@@ -171,21 +171,37 @@ def check_role(role: str) -> str:
     return role
 
 
-def from_doc(doc: Mapping[str, Any]) -> Tapfile:
+Known = tuple[Tapfile, Mapping[str, Any]]
+"""A state and the document that describes it."""
+
+
+def from_doc(doc: Mapping[str, Any], *, known: Known | None = None) -> Tapfile:
     """The state that a *checked* document describes.
 
-    Raises `FormatError` only for what a schema cannot say: none today beyond the shape of
-    tapstore's own bookkeeping.
+    Lists that the document has in common with that of `known`, the very same objects, are not
+    read again.  Raises `FormatError` only for what a schema cannot say: none today beyond the
+    shape of tapstore's own bookkeeping.
     """
+    participants = artifacts = None
+    if known is not None:
+        state, document = known
+        if doc.get("participants") is document.get("participants"):
+            participants = state.participants
+        if doc.get("artifacts") is document.get("artifacts"):
+            artifacts = state.artifacts
     try:
+        if participants is None:
+            participants = tuple(_participants(doc.get("participants") or ()))
+        if artifacts is None:
+            artifacts = tuple(map(artifact_model.from_doc, doc.get("artifacts") or ()))
         stamp = doc.get("tapstore")
         return Tapfile(
             version=doc["version"],
             session_id=doc["session_id"],
-            participants=tuple(_participants(doc.get("participants") or ())),
+            participants=participants,
             current_phase=doc.get("current_phase") or "",
             phases=tuple(doc.get("phases") or ()),
-            artifacts=tuple(artifact_model.from_doc(a) for a in doc.get("artifacts") or ()),
+            artifacts=artifacts,
             stamp=None if stamp is None else msgspec.convert(stamp, Stamp),
             extra={key: value for key, value in doc.items() if key not in TAPFILE_FIELDS},
         )
@@ -214,17 +230,31 @@ def _participants(entries: Any) -> Iterator[Participant]:
         )
 
 
-def to_doc(tapfile: Tapfile) -> dict[str, Any]:
-    """The document, in its usual order, without empty optional fields."""
+def to_doc(tapfile: Tapfile, *, known: Known | None = None) -> dict[str, Any]:
+    """The document, in its usual order, without empty optional fields.
+
+    Lists that the state has in common with that of `known` are taken from the document there.
+    """
+    participants = artifacts = None
+    if known is not None:
+        state, document = known
+        if tapfile.participants is state.participants:
+            participants = document.get("participants")
+        if tapfile.artifacts is state.artifacts:
+            artifacts = document.get("artifacts")
+    if participants is None:
+        participants = [_participant_doc(p) for p in tapfile.participants]
+    if artifacts is None:
+        artifacts = [artifact_model.to_doc(a) for a in tapfile.artifacts]
     doc: dict[str, Any] = {
         "version": tapfile.version,
         "session_id": tapfile.session_id,
-        "participants": [_participant_doc(p) for p in tapfile.participants],
+        "participants": participants,
         "current_phase": tapfile.current_phase,
     }
     if tapfile.phases:
         doc["phases"] = list(tapfile.phases)
-    doc["artifacts"] = [artifact_model.to_doc(a) for a in tapfile.artifacts]
+    doc["artifacts"] = artifacts
     doc.update(tapfile.extra)
     if tapfile.stamp is not None:
         doc["tapstore"] = msgspec.to_builtins(tapfile.stamp)

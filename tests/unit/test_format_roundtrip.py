@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tapstore.errors import FormatError
 from tapstore.tapfile import format
+from tapstore.tapfile.values import copied
 
 _WORDS = r"""
 null Null NULL ~ true True FALSE yes no on off y N 1 -1 +1 0 00 017 0o17 0x1F 0b1 1_000 1.0 1.
@@ -230,3 +231,60 @@ def test_flow_style_that_begins_like_json_is_yaml(data, document):
 def test_a_raw_line_break_within_a_json_text_is_refused_and_not_folded():
     with pytest.raises(FormatError, match="no JSON: Invalid control character"):
         format.parse(b'{"a": "one\ntwo"}')
+
+
+# Beside a document that was rendered before
+
+
+def test_what_a_document_shares_with_one_rendered_before_makes_no_difference():
+    known = {"a": {"b": [1, "x"]}, "c": "1.0"}
+    document = {"c": known["c"], "a": known["a"], "d": None}
+    for fmt in ("yaml", "json"):
+        assert format.render(document, fmt=fmt, known=known) == format.render(document, fmt=fmt)
+
+
+@pytest.mark.parametrize("key", ["new", "a"])
+def test_what_is_new_beside_it_is_refused_as_ever(key):
+    known = {"a": 1, "b": 2}
+    with pytest.raises(FormatError, match=rf"document, {key}: .* cannot be kept"):
+        format.render({**known, key: float("nan")}, known=known)
+
+
+def test_what_is_new_beside_it_is_counted_with_what_is_there():
+    known = {"a": [0] * 200_000}
+    format.render({**known, "b": [0] * 10_000}, fmt="json", known=known)
+    with pytest.raises(FormatError, match="too many values"):
+        format.render({**known, "b": [0] * 60_000}, fmt="json", known=known)
+
+
+def test_settling_takes_over_what_is_the_same():
+    known = {"version": "1.0", "list": [{"a": 1}], "other": {"n": 1}}
+    settled = format.settled({"list": [{"a": 1}], "other": {"n": 1.0}}, known=known)
+    assert settled["list"] is known["list"]
+    assert type(settled["other"]["n"]) is float
+
+
+@given(documents, documents)
+def test_settling_beside_another_document_makes_no_difference(document, known):
+    # Every other field is the same in both.
+    known = format.settled({**known, **copied(dict(list(document.items())[::2]))})
+    assert identical(format.settled(document, known=known), format.settled(document))
+
+
+class _Undecided:
+    """Compares as arrays of numpy do."""
+
+    def __eq__(self, other):
+        return self
+
+    def __bool__(self):
+        raise ValueError("the truth value of an array is ambiguous")
+
+    __ne__ = __eq__
+    __hash__ = None
+
+
+@pytest.mark.parametrize("wrapped", [lambda value: value, lambda value: [value]])
+def test_a_value_that_cannot_be_compared_is_refused_for_what_it_is(wrapped):
+    with pytest.raises(FormatError, match="_Undecided cannot be kept"):
+        format.settled({"a": wrapped(_Undecided())}, known={"a": wrapped(1)})

@@ -9,6 +9,7 @@ from tapstore.errors import (
     InvalidKeyError,
     NotAllowedError,
 )
+from tapstore.tapfile import model
 from tapstore.tapfile import operations as ops
 from tapstore.tapfile.model import Participant, Tapfile
 
@@ -238,3 +239,33 @@ def test_heartbeats_reach_only_the_claims_they_name_and_only_forward():
     assert slot(state, "coder").heartbeat == "2024-04-15T10:31:00Z"
     late = ops.Heartbeat(id="", beats={"c1": "2024-04-15T10:30:30Z"})
     assert slot(do(state, late), "coder").heartbeat == "2024-04-15T10:31:00Z"
+
+
+def test_a_document_beside_the_one_before_shares_the_lists_that_are_the_same():
+    document = model.to_doc(STATE)
+    after = do(STATE, ops.SetPhase(id="p", phase="next"))
+    made = model.to_doc(after, known=(STATE, document))
+    assert made == model.to_doc(after)
+    assert made["participants"] is document["participants"]
+    assert made["artifacts"] is document["artifacts"]
+
+
+def test_a_document_beside_the_one_before_shows_what_changed_in_its_lists():
+    after = do(STATE, claim(), ops.Publish(id="p", artifacts=(artifact(),)))
+    made = model.to_doc(after, known=(STATE, model.to_doc(STATE)))
+    assert made == model.to_doc(after)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"participants": [{"role": "coder", "reason": "new"}]},
+        {"artifacts": [{"name": "a", "path": "artifacts/start/a"}]},
+        {"current_phase": "next", "own": 1},
+    ],
+)
+def test_a_state_beside_the_one_before_is_read_from_what_changed_in_its_document(changed):
+    document = model.to_doc(STATE)
+    edited = {**document, **changed}
+    read = model.from_doc(edited, known=(STATE, document))
+    assert read == model.from_doc(edited) != STATE
