@@ -1,5 +1,6 @@
 """Each server starts, serves, ends, and keeps what its module promises."""
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -47,3 +48,23 @@ def test_of_clients_that_create_one_key_exactly_one_wins(s3_server, s3):
             for each in won
         ]
     assert sorted(wins) == list(range(rounds))
+
+
+HALF_SENT = {
+    "a length": b"Content-Length: 10\r\n\r\nhalf",
+    "chunks": b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
+}
+
+
+@pytest.mark.parametrize("framing", HALF_SENT)
+@pytest.mark.parametrize("fixture", ["moto_s3", "stub_s3_server"])
+def test_an_upload_whose_client_leaves_in_the_middle_leaves_nothing(request, fixture, framing):
+    server = request.getfixturevalue(fixture)
+    bucket = server.new_bucket()
+    with socket.create_connection(("127.0.0.1", server.port)) as connection:
+        head = f"PUT /{bucket}/k HTTP/1.1\r\nHost: 127.0.0.1\r\n".encode()
+        connection.sendall(head + HALF_SENT[framing])
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""  # it has made up its mind
+    with server.client() as client:
+        assert client.list_objects_v2(Bucket=bucket)["KeyCount"] == 0

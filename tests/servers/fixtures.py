@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import pytest
 
-from tests.servers import moto
+from tests.servers import moto, stub_s3
 from tests.servers.process import ServerMissingError
 from tests.servers.s3 import S3Server
 
@@ -23,6 +23,13 @@ T = TypeVar("T")
 def moto_s3() -> Iterator[S3Server]:
     """moto, made atomic."""
     yield from _running(moto.server)
+
+
+@pytest.fixture
+def stub_s3_server() -> Iterator[stub_s3.Stub]:
+    """The stub, for one test: what is set in it must not meet another."""
+    with stub_s3.server() as running:
+        yield running
 
 
 @pytest.fixture(params=["moto_s3"])

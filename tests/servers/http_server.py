@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 # What http.server allows for a line.
 MAX_LINE_BYTES = 65_536
+STOP_SECONDS = 10.0
 
 
 class HttpServer(ThreadingHTTPServer):
@@ -24,10 +27,33 @@ class HttpServer(ThreadingHTTPServer):
 
     def __init__(self, handler: type[Handler]) -> None:
         super().__init__(("127.0.0.1", 0), handler)
+        self._closed = threading.Condition()
+        self._open: set[socket.socket] = set()
 
     @property
     def port(self) -> int:
         return self.server_address[1]
+
+    def stop(self) -> None:
+        """Close the port and all connections, and wait for their threads."""
+        self.shutdown()
+        self.server_close()
+        with self._closed:
+            for each in self._open:
+                with suppress(OSError):  # the client may have closed it before
+                    each.shutdown(socket.SHUT_RDWR)
+            self._closed.wait_for(lambda: not self._open, STOP_SECONDS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._closed:
+            self._open.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._closed:
+            self._open.discard(request)
+            self._closed.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):  # a client may leave at any time
@@ -58,17 +84,29 @@ class Handler(BaseHTTPRequestHandler):
         return going_on
 
     def read_body(self) -> bytes:
-        """All of the request's body."""
+        """All of the request's body.  Raises `ConnectionError` if the client left before its end."""
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             return b"".join(self._chunks())
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return self._exactly(int(self.headers.get("Content-Length") or 0))
 
     def _chunks(self) -> Iterable[bytes]:
-        while size := int(self.rfile.readline(MAX_LINE_BYTES).split(b";")[0], 16):
-            yield self.rfile.read(size)
-            self.rfile.readline(MAX_LINE_BYTES)
-        while self.rfile.readline(MAX_LINE_BYTES).strip():  # trailers
+        while size := int(self._line().split(b";")[0], 16):
+            yield self._exactly(size)
+            self._line()
+        while self._line().strip():  # trailers
             pass
+
+    def _exactly(self, size: int) -> bytes:
+        data = self.rfile.read(size)
+        if len(data) < size:
+            raise ConnectionResetError(f"the client left after {len(data)} of {size} bytes")
+        return data
+
+    def _line(self) -> bytes:
+        line = self.rfile.readline(MAX_LINE_BYTES)
+        if not line.endswith(b"\n"):
+            raise ConnectionResetError("the client left within a line")
+        return line
 
     def send_answer(
         self, status: int, headers: Iterable[tuple[str, str]] = (), body: bytes = b""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import secrets
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -10,11 +12,16 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 KEY = "tapstore-test"
 # Drawn, so that a test can search for it wherever it must not be.
 SECRET = secrets.token_hex(20)
 REGION = "us-east-1"
+
+# One session, which may make one client at a time: it takes long to read the description of S3.
+_making = threading.Lock()
+_session = functools.cache(boto3.session.Session)
 
 
 @dataclass(frozen=True)
@@ -57,14 +64,15 @@ class S3Server:
             "read_timeout": 30,
             **config,
         }
-        client = boto3.session.Session().client(
-            "s3",
-            endpoint_url=self.endpoint,
-            aws_access_key_id=self.key,
-            aws_secret_access_key=self.secret,
-            region_name=self.region,
-            config=Config(**options),
-        )
+        with _making:
+            client = _session().client(
+                "s3",
+                endpoint_url=self.endpoint,
+                aws_access_key_id=self.key,
+                aws_secret_access_key=self.secret,
+                region_name=self.region,
+                config=Config(**options),
+            )
         try:
             yield client
         finally:
@@ -76,3 +84,12 @@ class S3Server:
         with self.client() as client:
             client.create_bucket(Bucket=name)
         return name
+
+
+def code_of(call: Callable[..., Any], *arguments: Any, **request: Any) -> tuple[int, str]:
+    """The HTTP status and S3's code with which a call of boto3 ends."""
+    try:
+        return call(*arguments, **request)["ResponseMetadata"]["HTTPStatusCode"], ""
+    except ClientError as exc:
+        answer = exc.response
+        return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"]
