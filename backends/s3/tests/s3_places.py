@@ -1,0 +1,66 @@
+"""S3 buckets for the conformance suite, with plain boto3 as the oracle that bypasses the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from tapstore.abc import Store
+from tapstore.clock import SYSTEM_CLOCK
+from tapstore.testing.place import Place
+from tapstore_s3 import open_store
+from tests.servers.s3 import S3Server
+
+_oracles: dict[str, Any] = {}
+
+
+def _oracle(endpoint: str, server: S3Server) -> Any:
+    """One client for all tests of a server: to make one takes longer than most tests."""
+    if endpoint not in _oracles:
+        _oracles[endpoint] = server.client().__enter__()
+    return _oracles[endpoint]
+
+
+class BucketPlace(Place):
+    """A prefix of a new bucket."""
+
+    def __init__(
+        self,
+        server: S3Server,
+        prefix: str = "team/alpha",
+        wrap: Callable[[Store], Store] = lambda store: store,
+        **options: Any,
+    ) -> None:
+        self.bucket = server.new_bucket()
+        self.url = f"s3://{self.bucket}/{prefix}".rstrip("/")
+        self.oracle = _oracle(server.endpoint, server)
+        self.options = {**server.storage_options, **options}
+        self.below = f"{prefix}/" if prefix else ""
+        self._wrap = wrap
+
+    def open(self) -> Store:
+        return self._wrap(open_store(self.url, storage_options=self.options, clock=SYSTEM_CLOCK))
+
+    def read(self, key: str) -> bytes | None:
+        try:
+            found = self.oracle.get_object(Bucket=self.bucket, Key=self.below + key)
+        except ClientError as exc:
+            if exc.response["Error"]["Code"] == "NoSuchKey":
+                return None
+            raise
+        return found["Body"].read()
+
+    def write(self, key: str, data: bytes) -> None:
+        self.oracle.put_object(Bucket=self.bucket, Key=self.below + key, Body=data)
+
+    def names(self) -> set[str]:
+        pages = self.oracle.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=self.below
+        )
+        return {
+            entry["Key"].removeprefix(self.below)
+            for page in pages
+            for entry in page.get("Contents", ())
+        }

@@ -1,0 +1,35 @@
+"""S3Store keeps the contract of all stores."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+from s3_places import BucketPlace
+
+from tapstore.abc import Store
+from tapstore.testing.stores import StoreTests, overrides_contract
+from tapstore.types import OVERWRITE, Capabilities
+
+ALL = Capabilities(create=True, update=True, conditional_delete=True, files=False)
+
+
+class S3StoreTests(StoreTests):
+    clock_resolution_seconds = 1.0
+    times_agree_within_seconds = 1.0
+    server: ClassVar[str]
+    prefix = "team/alpha"
+
+    @pytest.fixture
+    def place(self, request):
+        return BucketPlace(request.getfixturevalue(self.server), prefix=self.prefix)
+
+    @overrides_contract(reason="an ETag is a sum of the bytes: who updates writes an id into them")
+    def test_the_version_changes_with_each_write(self, store: Store) -> None:
+        first = store.put("a", b"one").version
+        assert store.put("a", b"two", OVERWRITE).version != first
+
+
+class TestMoto(S3StoreTests):
+    capabilities = ALL
+    server = "moto_s3"
