@@ -89,6 +89,10 @@ class Hold:
         """Let it be carried out."""
         self._go.set()
 
+    @property
+    def released(self) -> bool:
+        return self._go.is_set()
+
     def wait(self) -> None:
         """Wait for `release`, as the server does."""
         self.arrived.set()

@@ -84,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         return going_on
 
     def read_body(self) -> bytes:
-        """All of the request's body.  Raises `ConnectionError` if the client left before its end."""
+        """All of the request's body.  Raises `ConnectionError` if the client leaves before."""
         if self.headers.get("Transfer-Encoding", "").lower() == "chunked":
             return b"".join(self._chunks())
         return self._exactly(int(self.headers.get("Content-Length") or 0))

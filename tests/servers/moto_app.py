@@ -1,8 +1,6 @@
 """The process behind `tests.servers.moto`: moto's WSGI application, one request at a time.
 
-    python -m tests.servers.moto_app PORT_FILE
-
-Writes the port that it listens on into PORT_FILE.
+Writes the port that it listens on into the file that it is given.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 from moto.server import DomainDispatcherApplication, create_backend_app
 
 from tests.servers.http_server import Handler, HttpServer
+from tests.servers.process import announce
 
 
 class OneAtATime:
@@ -53,9 +52,7 @@ def main(port_file: Path) -> None:
             self.send_answer(*app.answer(environ(self, body)))
 
     server = HttpServer(MotoHandler)
-    temporary = port_file.with_suffix(".new")
-    temporary.write_text(str(server.port))
-    temporary.replace(port_file)
+    announce(port_file, server.port)
     server.serve_forever()
 
 

@@ -118,6 +118,26 @@ class Process:
         return "".join(f"\n  | {line}" for line in lines) or " (its log is empty)"
 
 
+def python_module(name: str, *arguments: object) -> list[str]:
+    """The command that runs a module of this repository."""
+    # Not `-m`: it would look for the module in the working directory, a server's folder.
+    run = "import runpy, sys; sys.path.insert(0, sys.argv.pop(1)); "
+    run += "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-Bc", run, str(REPOSITORY), name, *map(str, arguments)]
+
+
+def announce(port_file: Path, port: int) -> None:
+    """Tell who started this process on which port it listens."""
+    temporary = port_file.with_suffix(".new")
+    temporary.write_text(str(port))
+    temporary.replace(port_file)
+
+
+def announced(port_file: Path) -> int | None:
+    """The port that a process has announced."""
+    return int(port_file.read_text()) if port_file.exists() else None
+
+
 @contextmanager
 def temporary_folder(name: str) -> Iterator[Path]:
     """A folder for all that a server writes."""
