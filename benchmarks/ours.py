@@ -13,9 +13,10 @@ from typing import Any
 
 import tapstore
 from benchmarks.ways import ARTIFACTS, PHASE, ROLES, SharedWay, count, first_counts
-from tapstore.commitlog import CommitLog, Head
 from tapstore.sessions.config import TapfileFormat
+from tapstore.sessions.revisions import Draft
 from tapstore.sessions.session import Session
+from tapstore.sessions.snapshot import Snapshot
 
 
 class Editing(SharedWay):
@@ -50,7 +51,7 @@ class Editing(SharedWay):
 
     def open(self, directory: Path) -> None:
         self.session: Session = tapstore.open(str(directory), storage_options=self._options)
-        _count_attempts(self.session.state.log, self)
+        _count_attempts(self.session, self)
 
     def commit(self, worker: str, attempt: str) -> None:
         def change(document: dict[str, Any]) -> None:
@@ -72,13 +73,12 @@ class Stepping(Editing):
         self.session.set_phase(phase, by=worker, reason=attempt)
 
 
-def _count_attempts(log: CommitLog, way: Editing) -> None:
-    commit = log.commit
+def _count_attempts(session: Session, way: Editing) -> None:
+    revisions = session.state.revisions
+    commit = revisions.commit
 
-    def counted(
-        parent: Head | None, write_id: str, content: bytes, entry: Mapping[str, Any]
-    ) -> Head:
+    def counted(before: Snapshot, draft: Draft) -> Snapshot:
         way.attempts += 1
-        return commit(parent, write_id, content, entry)
+        return commit(before, draft)
 
-    log.commit = counted  # type: ignore[method-assign]
+    revisions.commit = counted  # type: ignore[method-assign]

@@ -17,12 +17,9 @@ Two kinds of objects below the prefix:
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
-
-import msgspec
 
 from tapstore.abc import Store
 from tapstore.errors import (
@@ -33,49 +30,11 @@ from tapstore.errors import (
     OutcomeUnknownError,
     StoreError,
 )
+from tapstore.record import Head, follow, parse, sha256
 from tapstore.types import CREATE
 
 RECORDS_PER_FOLDER = 1000
 _DIGITS = 12
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One commit.  `entry` is what the layer above says about it."""
-
-    n: int
-    write_id: str
-    """Random, drawn per attempt: tells our own record from another's after a lost reply."""
-
-    content: str
-    """sha256 of the content, hex."""
-
-    size: int
-    """Bytes of the content."""
-
-    parent: str = ""
-    """sha256 of the bytes of record n-1, hex; empty for the first: the chain for `verify`."""
-
-    entry: Mapping[str, Any] = {}
-
-
-class Head(msgspec.Struct, frozen=True):
-    """A revision that is committed: what a writer must have read to commit the next one."""
-
-    record: Record
-    digest: str
-    """sha256 of the record's bytes, hex."""
-
-    @property
-    def n(self) -> int:
-        return self.record.n
-
-
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Record).decode
-
-
-def sha256(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
 
 
 class CommitLog:
@@ -106,22 +65,7 @@ class CommitLog:
             data = self._store.get(self._record_key(n)).data
         except NotFoundError:
             return None
-        return self._parse(n, data)
-
-    def _parse(self, n: int, data: bytes) -> Head:
-        try:
-            record = _decode(data)
-        except msgspec.DecodeError as exc:
-            raise FormatError(
-                f"{self._store.url}: {self._record_key(n)} is damaged ({exc}); "
-                "run `tapstore validate`, and restore this file from a backup"
-            ) from exc
-        if record.n != n:
-            raise FormatError(
-                f"{self._store.url}: {self._record_key(n)} says that it is commit {record.n}; "
-                "it was copied or renamed by hand, restore it from a backup"
-            )
-        return Head(record, sha256(data))
+        return parse(data, n, where=f"{self._store.url}: {self._record_key(n)}")
 
     def head(self, known: Head | None = None, *, hint: int = 0) -> Head | None:
         """The newest commit, or None if there is none at all.
@@ -214,18 +158,7 @@ class CommitLog:
         Raises `FormatError` if `entry` holds what JSON has no form for.
         """
         n = 1 if parent is None else parent.n + 1
-        record = Record(
-            n=n,
-            write_id=write_id,
-            content=sha256(content),
-            size=len(content),
-            parent="" if parent is None else parent.digest,
-            entry=entry,
-        )
-        try:
-            data = _encode(record)
-        except (TypeError, ValueError) as exc:
-            raise FormatError(f"this cannot be logged: {exc}") from exc
+        record, data = follow(parent, write_id, content, entry)
         content_key = self._content_key(n, write_id)
         repeated = False
         try:

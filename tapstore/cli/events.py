@@ -13,7 +13,7 @@ import msgspec
 from tapstore.artifacts import model
 from tapstore.artifacts.model import Artifact
 from tapstore.cli import console
-from tapstore.commitlog import Head
+from tapstore.record import Head
 from tapstore.sessions import history
 from tapstore.sessions.history import Move
 from tapstore.tapfile.model import COMPLETED, FAILED, WORKING

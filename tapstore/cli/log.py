@@ -14,7 +14,7 @@ from tapstore.cli.invocation import Invocation, common_options
 from tapstore.sessions.history import LogEntry, log_entry
 
 if TYPE_CHECKING:
-    from tapstore.commitlog import Head
+    from tapstore.record import Head
 
 
 @click.command()

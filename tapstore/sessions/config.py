@@ -51,6 +51,9 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     format: int = FORMAT
     created_at: str = ""
     tapfile_format: TapfileFormat = "yaml"
+    commits: Literal["logged", "direct"] = "logged"
+    """What commits: a record in the log, or (where the place can compare) the Tapfile itself."""
+
     locks: str = "o_excl"
     """Lock service for named leases."""
 
@@ -110,6 +113,15 @@ def raw(store: Store) -> bytes:
             f"no session at {store.url}; `tapstore init -w {shell_word(store.url)} --role ROLE …` "
             "makes one"
         ) from exc
+
+
+def check_same(store: Store, expected: bytes) -> None:
+    """Raise `SessionNotFoundError` if the session was deleted (and perhaps made again)."""
+    if raw(store) != expected:
+        raise SessionNotFoundError(
+            f"the session at {store.url} was deleted and another one made in its place; open it "
+            "again"
+        )
 
 
 def parse(store: Store, data: bytes) -> SessionConfig:

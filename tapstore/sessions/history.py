@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from tapstore.clock import format_time_ms
-from tapstore.commitlog import CommitLog, Head
 from tapstore.errors import FormatError
+from tapstore.record import Head
+from tapstore.sessions.revisions import History
 from tapstore.tapfile import effects
 from tapstore.tapfile.model import Tapfile
 from tapstore.tapfile.operations import AnyOperation, Edit, Operation
@@ -151,7 +152,7 @@ def edits_of(head: Head) -> Iterator[Edit]:
                 raise FormatError(f"log record {head.n}: {exc}") from exc
 
 
-def document_at(log: CommitLog, rev: int) -> dict[str, Any] | None:
+def document_at(log: History, rev: int) -> dict[str, Any] | None:
     """The document of a revision, from its content or, if that was collected, from the effects.
 
     None if there is no such revision.
@@ -171,7 +172,7 @@ def document_at(log: CommitLog, rev: int) -> dict[str, Any] | None:
     return dict(document)
 
 
-def verify(log: CommitLog) -> Iterator[str]:
+def verify(log: History) -> Iterator[str]:
     """Yield what is wrong with the log: missing or damaged records, a broken chain, contents that
     fit neither their record nor the effects.
 
@@ -208,7 +209,7 @@ def verify(log: CommitLog) -> Iterator[str]:
         yield f"the content of the newest revision {last.n} is missing"
 
 
-def _newest(log: CommitLog) -> int:
+def _newest(log: History) -> int:
     try:
         head = log.head()
     except FormatError:
@@ -216,7 +217,7 @@ def _newest(log: CommitLog) -> int:
     return 0 if head is None else head.n
 
 
-def _verified(log: CommitLog, head: Head, before: Any) -> Any:
+def _verified(log: History, head: Head, before: Any) -> Any:
     """The document of a revision, if that before it is known, or its content is kept."""
     changes = entry_of(head).effects
     try:

@@ -22,11 +22,15 @@ from tapstore.errors import (
 from tapstore.keys import check_name, encode_name, mask_url
 from tapstore.locks.tapfile_lock import TapfileLock
 from tapstore.sessions import config as configs
+from tapstore.sessions import direct, logged
 from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
+from tapstore.sessions.direct import DirectRevisions
+from tapstore.sessions.logged import LoggedRevisions
+from tapstore.sessions.revisions import Revisions
 from tapstore.sessions.session import Session, list_names
 from tapstore.sessions.sessionlog import SessionLogFile
 from tapstore.sessions.state import SessionState, first_revision
-from tapstore.sessions.view import View
+from tapstore.sessions.view import NoView, View
 from tapstore.stores.local import LocalStore
 from tapstore.tapfile import model
 from tapstore.tapfile.model import Participant, Tapfile
@@ -44,11 +48,17 @@ _GITIGNORE = """\
 
 def assemble(store: Store, config: SessionConfig, config_bytes: bytes, clock: Clock) -> Session:
     """The session of this configuration; nothing is looked at yet."""
+    view = _view(store, config, clock)
+    revisions: Revisions
+    if config.commits == "direct":
+        revisions = DirectRevisions(store, config, config_bytes)
+    else:
+        revisions = LoggedRevisions(store, config, config_bytes, view.revision_hint)
     state = SessionState(
         store,
         config,
-        config_bytes,
-        _view(store, config, clock),
+        revisions,
+        view,
         clock=clock,
         user_check=_user_check(store, config),
     )
@@ -56,6 +66,8 @@ def assemble(store: Store, config: SessionConfig, config_bytes: bytes, clock: Cl
 
 
 def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
+    if config.commits == "direct":
+        return NoView(store, config)
     lock = log_file = None
     if isinstance(store, LocalStore):
         # After a power loss the view is published again; it need not be on the disk.
@@ -136,6 +148,10 @@ def create(
         created_at=format_time_ms(now),
         tapfile_format=tapfile_format,
         locks=locks,
+        # With files, other programs write the Tapfile, and then it can't be what commits.
+        commits="direct"
+        if store.capabilities.update and not store.capabilities.files
+        else "logged",
         foreign=foreign,
         keep_revisions=keep_revisions,
         claim_ttl_seconds=claim_ttl,
@@ -169,7 +185,8 @@ def create(
     if schema is not None:
         UserSchema(schema).check(model.to_doc(tapfile))
         store.put(config.schema_key, schema, OVERWRITE)
-    first_revision(store, config, tapfile, by=by, at=now)
+    begin = direct.begin if config.commits == "direct" else logged.begin
+    begin(store, config, first_revision(config, tapfile, by=by, at=now))
     config_bytes = configs.create(store, config)
     if isinstance(store, LocalStore):
         _make_folders(store, tapfile)

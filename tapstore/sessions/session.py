@@ -518,6 +518,7 @@ class Session:
 
     def close(self) -> None:
         """Release what the session holds open.  Claims go on until they end or go stale."""
+        self.state.flush()
         if self._locks is not None:
             self._locks.close()
         self.store.close()

@@ -10,8 +10,9 @@ import os
 
 import msgspec
 
-from tapstore.commitlog import CommitLog, Head
+from tapstore.record import Head
 from tapstore.sessions import history
+from tapstore.sessions.revisions import History
 
 _TAIL_BYTES = 65536
 
@@ -29,7 +30,7 @@ class SessionLogFile:
         self._known = (0, 0)
         """Size in bytes that we left the file at, and the revision of its last line."""
 
-    def extend(self, log: CommitLog, head: Head) -> None:
+    def extend(self, log: History, head: Head) -> None:
         """Append a line for each commit after the last line, up to `head`."""
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
         fd = os.open(self._path, flags, 0o666)
@@ -73,6 +74,6 @@ class SessionLogFile:
             return _Line(-1), False
 
 
-def _is_of(log: CommitLog, line: _Line) -> bool:
+def _is_of(log: History, line: _Line) -> bool:
     head = log.at(line.rev)
     return head is not None and head.record.write_id == line.write_id

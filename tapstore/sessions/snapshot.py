@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tapstore.commitlog import Head
+from tapstore.record import Head
 from tapstore.tapfile.model import Tapfile
 
 

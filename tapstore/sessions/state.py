@@ -18,25 +18,24 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from tapstore.abc import Clock, Store
-from tapstore.clock import SYSTEM_CLOCK, format_time, format_time_ms, parse_time
-from tapstore.commitlog import CommitLog, Head
+from tapstore.clock import SYSTEM_CLOCK, format_time, format_time_ms
 from tapstore.errors import (
     ConflictError,
     FormatError,
     InvalidKeyError,
     NotAllowedError,
     OutcomeUnknownError,
-    SessionNotFoundError,
     StoreError,
+    TapstoreError,
     WaitTimeoutError,
 )
 from tapstore.sessions import config as configs
 from tapstore.sessions import history
 from tapstore.sessions.config import SessionConfig, new_id
+from tapstore.sessions.revisions import Draft, History, Revisions
 from tapstore.sessions.snapshot import Snapshot
 from tapstore.sessions.turns import Turns
 from tapstore.sessions.view import View, ViewWarning
@@ -64,7 +63,7 @@ class SessionState:
         self,
         store: Store,
         config: SessionConfig,
-        config_bytes: bytes,
+        revisions: Revisions,
         view: View,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -72,14 +71,12 @@ class SessionState:
     ) -> None:
         self.store = store
         self.config = config
-        self.log = CommitLog(store, config.prefix, keep=config.keep_revisions)
-        self._config_bytes = config_bytes
+        self.revisions = revisions
         self._view = view
         self._clock = clock
         self._user_check = user_check
         files = store.capabilities.files
         self._turns = Turns(store.local_path(configs.SESSION_KEY) if files else None, clock)
-        self._snapshot: Snapshot | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -98,6 +95,11 @@ class SessionState:
         """To be held while committing."""
         self._notice_fork()
         return self._mutex
+
+    @property
+    def log(self) -> History:
+        """What was committed, by number."""
+        return self.revisions.history
 
     # Reading
 
@@ -130,41 +132,11 @@ class SessionState:
         return self._read()
 
     def _read(self) -> Snapshot:
-        known = self._snapshot
-        found = self.log.head(
-            None if known is None else known.head,
-            hint=0 if known is not None else self._view.revision_hint(),
-        )
-        if known is not None and found is not None and found.n == known.rev:
-            return known
-        read = None if found is None else self.log.read(found)
-        if read is None:
-            raise SessionNotFoundError(
-                f"the log of the session at {self.store.url} is gone (below "
-                f"{self.config.prefix}/log); it was deleted, or restore it from a backup"
-            )
-        head, content = read
-        self._snapshot = self._parse(head, content)
-        return self._snapshot
-
-    def _parse(self, head: Head, content: bytes) -> Snapshot:
-        try:
-            document = msgspec.json.decode(content)
-            tapfile = model.from_doc(document)
-            at = parse_time(document["tapstore"]["at"])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as exc:
-            raise FormatError(
-                f"{self.store.url}: the content of revision {head.n} is damaged: {exc}"
-            ) from exc
-        return Snapshot(head, tapfile, document, content, at)
+        return self.revisions.newest()
 
     def check_alive(self) -> None:
         """Raise `SessionNotFoundError` if the session was deleted (and perhaps made again)."""
-        if configs.raw(self.store) != self._config_bytes:
-            raise SessionNotFoundError(
-                f"the session at {self.store.url} was deleted and another one made in its place; "
-                "open it again"
-            )
+        self.revisions.check_alive()
 
     # Writing
 
@@ -203,6 +175,16 @@ class SessionState:
     def _try(self, batch: Sequence[Operation]) -> Snapshot:
         wait = self.config.tapfile_lock_wait_seconds
         with self._turns.taken(), self._view.exclusive(wait=wait) as mine:
+            snapshot = self.revisions.seen if self.revisions.optimistic else None
+            if snapshot is not None:
+                try:
+                    return self._write(snapshot, batch)
+                except (OutcomeUnknownError, StoreError, _RacedError):
+                    raise
+                except TapstoreError:
+                    # What is refused by a state that is no longer so may be allowed now.
+                    if self._read() is snapshot:
+                        raise
             snapshot = self._read()
             publish = mine
             if mine and self._view.foreign and self._view.needs_attention(snapshot):
@@ -210,7 +192,7 @@ class SessionState:
             snapshot = self._write(snapshot, batch)
             if publish:
                 self._publish(snapshot)
-        self.log.collect(snapshot.head)
+        self.revisions.collect(snapshot)
         return snapshot
 
     def publish(self) -> None:
@@ -277,12 +259,11 @@ class SessionState:
             beats = Heartbeat(id="", beats=dict(self._beats))
         if beats.beats:
             state = operations.apply(state, beats, at=at, rev=rev)
-        write_id = new_id()
         state = replace(
             state,
             stamp=Stamp(
                 rev=rev,
-                write_id=write_id,
+                write_id=new_id(),
                 incarnation=self.config.incarnation,
                 at=format_time_ms(at),
                 by=batch[0].by if batch else "",
@@ -297,23 +278,13 @@ class SessionState:
         )
         content = format.render(document, fmt="json")
         format.check_size(document, content, fmt=self.config.tapfile_format)
-        head = self._commit(before.head, write_id, content, entry)
-        # The files of a deleted session could have been made anew by this very write.
-        try:
-            self.check_alive()
-        except StoreError as exc:
-            raise OutcomeUnknownError(
-                f"{self.store.url}: revision {rev} is in the log, but whether the session was "
-                f"deleted meanwhile cannot be told ({exc}); open it again to find out"
-            ) from exc
-        self._snapshot = Snapshot(head, state, document, content, at)
-        return self._snapshot
+        return self._commit(before, Draft(state, document, content, entry, at))
 
-    def _commit(self, parent: Head, write_id: str, content: bytes, entry: dict[str, Any]) -> Head:
+    def _commit(self, before: Snapshot, draft: Draft) -> Snapshot:
         unknown: OutcomeUnknownError | None = None
         for _ in range(ATTEMPTS):
             try:
-                return self.log.commit(parent, write_id, content, entry)
+                return self.revisions.commit(before, draft)
             except ConflictError as exc:
                 raise _RacedError from exc
             except OutcomeUnknownError as exc:
@@ -324,6 +295,10 @@ class SessionState:
                     raise
         assert unknown is not None
         raise unknown
+
+    def flush(self) -> None:
+        """Bring up to date what follows behind the commits, if the place takes it."""
+        self.revisions.flush()
 
     # Heartbeats of this process' claims
 
@@ -337,22 +312,22 @@ class SessionState:
                 self._beats[claim] = format_time(at)
 
 
-def first_revision(
-    store: Store, config: SessionConfig, tapfile: Tapfile, *, by: str, at: float
-) -> None:
-    """Commit revision 1; the session does not exist yet and becomes visible with its config."""
-    write_id = new_id()
+def first_revision(config: SessionConfig, tapfile: Tapfile, *, by: str, at: float) -> Draft:
+    """Revision 1 of a session that does not exist yet."""
     state = replace(
         tapfile,
         stamp=Stamp(
-            rev=1, write_id=write_id, incarnation=config.incarnation, at=format_time_ms(at), by=by
+            rev=1,
+            write_id=new_id(),
+            incarnation=config.incarnation,
+            at=format_time_ms(at),
+            by=by,
         ),
     )
     document = model.to_doc(state)
     schema.check(document)
     entry = history.make_entry(None, state, effects.effects({}, document), (), at)
     entry |= {"by": by, "reason": "created"}
-    log = CommitLog(store, config.prefix, keep=config.keep_revisions)
     content = format.render(document, fmt="json")
     format.check_size(document, content, fmt=config.tapfile_format)
-    log.commit(None, write_id, content, entry)
+    return Draft(state, document, content, entry, at)

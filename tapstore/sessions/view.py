@@ -22,7 +22,6 @@ from msgspec import UNSET
 
 from tapstore.abc import Store
 from tapstore.clock import format_time_ms
-from tapstore.commitlog import CommitLog
 from tapstore.errors import (
     AlreadyExistsError,
     FormatError,
@@ -32,6 +31,7 @@ from tapstore.errors import (
 )
 from tapstore.sessions import history
 from tapstore.sessions.config import CONFLICTS_PREFIX, TAPFILE_KEY, SessionConfig
+from tapstore.sessions.revisions import History
 from tapstore.sessions.sessionlog import SessionLogFile
 from tapstore.sessions.snapshot import Snapshot
 from tapstore.tapfile import format, schema
@@ -148,7 +148,7 @@ class View:
 
     # Publishing
 
-    def publish(self, snapshot: Snapshot, log: CommitLog) -> None:
+    def publish(self, snapshot: Snapshot, log: History) -> None:
         """Show this revision.  With a lock, only if it is still ours."""
         data = snapshot.content
         if self._config.tapfile_format == "yaml":
@@ -164,7 +164,7 @@ class View:
 
     # Importing
 
-    def find_edit(self, snapshot: Snapshot, log: CommitLog) -> Finding:
+    def find_edit(self, snapshot: Snapshot, log: History) -> Finding:
         """Compare the file with the revision that it names; the lock is held."""
         try:
             got = self._store.get(TAPFILE_KEY)
@@ -215,7 +215,7 @@ class View:
             )
         )
 
-    def _base(self, document: dict[str, Any], log: CommitLog) -> tuple[int, dict[str, Any]]:
+    def _base(self, document: dict[str, Any], log: History) -> tuple[int, dict[str, Any]]:
         """The revision that the edited document names.  Raises `FormatError`."""
         stamp = document.get("tapstore") or {}
         rev = stamp.get("rev")
@@ -235,7 +235,7 @@ class View:
         base_document: dict[str, Any],
         document: dict[str, Any],
         snapshot: Snapshot,
-        log: CommitLog,
+        log: History,
     ) -> dict[str, Any]:
         """What the program that wrote `document` had before it.
 
@@ -252,7 +252,7 @@ class View:
                     base_document = with_claims(edited, operation.changes, operation.id)
         return base_document
 
-    def _was_judged(self, identity: str, base: int, snapshot: Snapshot, log: CommitLog) -> bool:
+    def _was_judged(self, identity: str, base: int, snapshot: Snapshot, log: History) -> bool:
         # Who judged it died between commit and publishing, or the program wrote the same again.
         # What was refused then may be allowed by now, but its program was told that it is not.
         judged = {identity, _parked(identity)}
@@ -279,6 +279,18 @@ class View:
         with suppress(AlreadyExistsError):  # the one before us died here, or it was written again
             self._store.put(key, msgspec.json.format(msgspec.json.encode(parked)), CREATE)
         return Park(id=identity, by="edit of the Tapfile", reason=reason, key=key)
+
+
+class NoView(View):
+    """Where the Tapfile itself is the commit, there is nothing to publish and nothing to find."""
+
+    def __init__(self, store: Store, config: SessionConfig) -> None:
+        super().__init__(store, config, lock=None, log_file=None)
+
+    @contextmanager
+    def exclusive(self, *, wait: float) -> Iterator[bool]:
+        del wait
+        yield False
 
 
 def _parked(identity: str) -> str:

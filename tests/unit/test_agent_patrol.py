@@ -68,7 +68,12 @@ def test_waiting_ends_also_at_a_place_that_goes_on_to_fail(session, clock, caplo
 
 def test_a_session_that_is_deleted_ends_the_agent(session, clock):
     agent = worker(session)
-    clock.after(50, lambda: session.store.delete(configs.SESSION_KEY))
+
+    def delete():
+        session.store.delete(configs.SESSION_KEY)
+        session.store.delete(configs.TAPFILE_KEY)
+
+    clock.after(50, delete)
     with pytest.raises(SessionNotFoundError):
         agent.run_once(wait=400)
 
@@ -84,7 +89,7 @@ def test_a_claim_is_alive_in_its_first_moment_also_at_the_turn_of_a_second():
 
 def test_a_completion_whose_reply_is_lost_is_known_to_have_happened(session, clock):
     session.set_phase("go")
-    faults = [Fault("put", "*/log/*", nth=2, after=lost)]
+    faults = [Fault("put", ".tap/Tapfile", nth=2, after=lost)]
     outcome = worker(faulty(session, clock, *faults)).run_once(wait=0)
     assert outcome.ending is Ending.COMPLETED
     assert session.tapfile.slots("coder")[0].status == "completed"
@@ -92,7 +97,7 @@ def test_a_completion_whose_reply_is_lost_is_known_to_have_happened(session, clo
 
 def test_a_completion_that_can_not_be_written_fails_the_work_or_leaves_it(session, clock):
     session.set_phase("go")
-    fault = Fault("put", "*/revisions/*", nth=2, times=1000, before=refuse(errno.ENOSPC))
+    fault = Fault("put", ".tap/Tapfile", nth=2, times=1000, before=refuse(errno.ENOSPC))
     outcome = worker(faulty(session, clock, fault)).run_once(wait=0)
     assert outcome.ending is Ending.LOST
     assert "No space left" in outcome.reason
@@ -103,7 +108,7 @@ def test_a_completion_that_can_not_be_written_fails_the_work_or_leaves_it(sessio
 
 def test_a_full_disk_for_a_moment_fails_the_work_with_that_reason(session, clock):
     session.set_phase("go")
-    fault = Fault("put", "*/revisions/*", nth=2, before=refuse(errno.ENOSPC))
+    fault = Fault("put", ".tap/Tapfile", nth=2, before=refuse(errno.ENOSPC))
     outcome = worker(faulty(session, clock, fault)).run_once(wait=0)
     assert outcome.ending is Ending.FAILED
     assert "No space left" in session.tapfile.slots("coder")[0].reason

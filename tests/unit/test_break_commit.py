@@ -106,13 +106,12 @@ def test_a_refusal_at_the_first_attempt_is_one(tmp_path):
 
 def test_a_place_that_fails_right_after_the_commit_is_no_refusal(tmp_path):
     with tapstore.create(str(tmp_path), roles=["coder"]) as session:
-        inner, session.state.store = (
-            session.store,
-            FaultyStore(session.store, Fault("get", ".tap/session", before=refuse(errno.EIO))),
+        session.state.revisions._store = FaultyStore(
+            session.store, Fault("get", ".tap/session", nth=1, times=9, before=refuse(errno.EIO))
         )
         with pytest.raises(OutcomeUnknownError, match="revision 2 is in the log"):
             session.set_phase("next")
-        session.state.store = inner
+        session.state.revisions._store = session.store
         assert session.phase == "next"
 
 
@@ -267,7 +266,7 @@ def test_others_that_keep_winning_end_in_a_timeout():
             clock.advance(1)
             raise ConflictError("somebody else was faster")
 
-        session.state.log.commit = lose
+        session.state.revisions.commit = lose
         operation = SetPhase(id="o", phase="next")
         with pytest.raises(tapstore.WaitTimeoutError, match="nothing was written"):
             session.state.commit(operation, timeout=5)

@@ -6,7 +6,7 @@ import pytest
 
 import tapstore
 from tapstore.cli import events as cli_events
-from tapstore.commitlog import Head, Record
+from tapstore.record import Head, Record
 
 _numbers = itertools.count()
 

@@ -1,6 +1,7 @@
 """What is collected is what nobody needs; most tests are about what is spared."""
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ import tapstore
 from tapstore.errors import NotAllowedError, NotFoundError
 from tapstore.sessions import garbage
 from tapstore.sessions.garbage import ARTIFACT, CONTENT, GHOST, HEARTBEAT, PARKED, TEMPORARY
+from tapstore.stores.memory import MemoryStore
 from tapstore.testing.clock import ManualClock
 from tapstore.types import CREATE, OVERWRITE
 
@@ -22,8 +24,11 @@ def clock():
 
 
 @pytest.fixture
-def session(clock):
+def session(clock, monkeypatch, request):
     """In memory, so that days pass at once; only one revision is kept."""
+    if request.node.get_closest_marker("create_only"):
+        capabilities = replace(MemoryStore.capabilities, update=False)
+        monkeypatch.setattr(MemoryStore, "capabilities", capabilities)
     with tapstore.create(
         f"memory://garbage-{next(_numbers)}/s", roles=["coder"], phase="p", keep_revisions=1,
         clock=clock,
@@ -136,6 +141,7 @@ def content_key(session, number):
     return f"{session.config.prefix}/revisions/{number:012d}-stray"
 
 
+@pytest.mark.create_only
 def test_the_content_of_a_lost_race_can_go(session, clock):
     session.set_phase("q")
     session.store.put(content_key(session, 2), b"{}", CREATE)
@@ -143,6 +149,7 @@ def test_the_content_of_a_lost_race_can_go(session, clock):
     assert found(session, CONTENT) == [content_key(session, 2)]
 
 
+@pytest.mark.create_only
 def test_a_content_above_the_head_is_spared_however_old_it_is(session, clock):
     # Its writer may be stopped between content and record, and commit when it wakes up.
     session.store.put(content_key(session, 2), b"{}", CREATE)
@@ -150,6 +157,7 @@ def test_a_content_above_the_head_is_spared_however_old_it_is(session, clock):
     assert found(session, CONTENT) == []
 
 
+@pytest.mark.create_only
 def test_the_contents_of_kept_commits_are_spared(session, clock):
     session.set_phase("q")
     pass_days(clock, 2)

@@ -2,17 +2,24 @@
 
 import threading
 import warnings
+from dataclasses import replace
 
 import pytest
 
 import tapstore
 from tapstore.sessions.claim import ClaimNotEndedWarning
 from tapstore.sessions.config import new_id
+from tapstore.stores.memory import MemoryStore
 
 
-@pytest.fixture(params=["memory", "local"])
-def url(request, tmp_path):
-    return f"memory://{new_id()}/s" if request.param == "memory" else str(tmp_path / "s")
+@pytest.fixture(params=["memory", "create-only memory", "local"])
+def url(request, tmp_path, monkeypatch):
+    if request.param == "local":
+        return str(tmp_path / "s")
+    if request.param == "create-only memory":
+        capabilities = replace(MemoryStore.capabilities, update=False)
+        monkeypatch.setattr(MemoryStore, "capabilities", capabilities)
+    return f"memory://{new_id()}/s"
 
 
 @pytest.fixture
