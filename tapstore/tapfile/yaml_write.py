@@ -13,6 +13,7 @@ anchors, no tags.  Expects what `fields.settle` lets through.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 # Without invisible characters: spaces, line ends, marks of direction, byte order mark.
@@ -31,6 +32,9 @@ _ESCAPES = {
 }  # fmt: skip
 _LONGEST_SIMPLE_KEY = 128
 """YAML takes at most 1,024 bytes before a `:` without a `?` before them."""
+
+_SHORT = 128
+"""So many characters of a text are remembered: most of a document is there again in the next."""
 
 
 def write(doc: dict[str, Any]) -> str:
@@ -74,6 +78,16 @@ def _block(value: Any, first: str, pad: str, lines: list[str]) -> None:
 
 
 def _text(value: str) -> str:
+    return _short_text(value) if len(value) <= _SHORT else _quoted(value)
+
+
+@lru_cache(4096)
+def _short_text(value: str) -> str:
+    return _quoted(value)
+
+
+def _quoted(value: str) -> str:
+    """The text, in quotes if it needs them."""
     if _PLAIN.fullmatch(value) and value.lower() not in _NOT_TEXT:
         return value
     if _SINGLE.fullmatch(value):
