@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+import msgspec
+
 
 class PutMode(Enum):
     """How `Store.put` treats a key that is there, or is not there."""
@@ -27,8 +29,7 @@ class Update:
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
+class ObjectInfo(msgspec.Struct, frozen=True):
     """What is known of a stored object without its bytes.
 
     `modified` is in seconds since the epoch, in the clock of the store, not of this host.
@@ -41,16 +42,14 @@ class ObjectInfo:
     modified: float
 
 
-@dataclass(frozen=True, slots=True)
-class GetResult:
+class GetResult(msgspec.Struct, frozen=True):
     """The bytes of an object (or of the range asked for) and what is known of the whole."""
 
     data: bytes
     info: ObjectInfo
 
 
-@dataclass(frozen=True, slots=True)
-class PutResult:
+class PutResult(msgspec.Struct, frozen=True):
     """What a successful write made: its version and its time in the clock of the store."""
 
     version: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import BinaryIO
+
+from msgspec.structs import replace
 
 from tapstore.abc import Store
 from tapstore.keys import check_key, check_prefix
