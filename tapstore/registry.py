@@ -62,9 +62,10 @@ def open_store(
 ) -> Store:
     """Return the store at `place`.
 
-    `place` is a path, a URL (`file:///…`, `memory://name/…`, `s3://bucket/…`, any scheme that
-    fsspec knows), or something of fsspec's: a filesystem, an `OpenFile`, or the pair
-    `(filesystem, path)` that `fsspec.core.url_to_fs` returns.  Raises `InvalidKeyError` for a
+    `place` is a `Store` (which is returned as it is), a path, a URL (`file:///…`,
+    `memory://name/…`, `s3://bucket/…`, any scheme that fsspec knows), or something of fsspec's: a
+    filesystem, an `OpenFile`, or the pair `(filesystem, path)` that `fsspec.core.url_to_fs`
+    returns.  Raises `InvalidKeyError` for a
     malformed URL and `BackendNotInstalledError` with the pip command.
     """
     options = dict(storage_options or {})
@@ -72,8 +73,10 @@ def open_store(
         url = os.fspath(place)
         if isinstance(url, str):
             return _open_url(url, options, clock)
+    elif isinstance(place, Store) and not options:
+        return place
     elif options:
-        raise TypeError("storage_options are for URLs; a filesystem has its own already")
+        raise TypeError("storage_options are for URLs; what is open has its own already")
     elif isinstance(place, tuple):
         return _open_filesystem(*place, clock=clock)
     elif hasattr(place, "fs") and hasattr(place, "path") and not hasattr(place, "pipe_file"):
@@ -81,8 +84,8 @@ def open_store(
     elif hasattr(place, "pipe_file"):
         return _open_filesystem(place, "", clock=clock)
     raise TypeError(
-        f"cannot open a store at a {type(place).__name__}: give a path, a URL, a filesystem of "
-        "fsspec or (filesystem, path)"
+        f"cannot open a store at a {type(place).__name__}: give a path, a URL, a Store, a "
+        "filesystem of fsspec or (filesystem, path)"
     )
 
 

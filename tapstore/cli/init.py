@@ -77,10 +77,10 @@ def _role(value: str) -> tuple[str, int]:
 )
 @click.option(
     "--locks",
-    default="o_excl",
-    show_default=True,
     metavar="SERVICE",
-    help="What keeps named locks: o_excl (in the session itself), or a URL.",
+    envvar="TAPSTORE_LOCKS",
+    help="What keeps named locks: o_excl or store (in the session itself), or a URL such as "
+    "redis://host:6379/0.  [default: store where the place can compare, else o_excl]",
 )
 @click.option(
     "--foreign/--no-foreign",
@@ -101,7 +101,7 @@ def init(
     tapfile_format: Literal["yaml", "json"],
     ttl: float,
     max_attempts: int,
-    locks: str,
+    locks: str | None,
     foreign: bool | None,
     no_notify: bool,
 ) -> None:

@@ -24,7 +24,7 @@ class Template(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     phase: str = ""
     phases: tuple[str, ...] = ()
     tapfile_format: TapfileFormat = "yaml"
-    locks: str = "o_excl"
+    locks: str | None = None
     claim_ttl_seconds: float = 60
     max_attempts: int = 3
     notify_consumers: bool = True

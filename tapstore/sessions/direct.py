@@ -118,7 +118,7 @@ class DirectRevisions:
         """None: it is the Tapfile of another incarnation."""
         where = f"the Tapfile at {self._store.url}"
         try:
-            document, logged, records = _split(got.data, self._config.tapfile_format)
+            document, logged, records = _split(got.data)
             if document["tapstore"]["incarnation"] != self._config.incarnation:
                 return None
             head = parse(records[-1], document["tapstore"]["rev"], where=where)
@@ -146,6 +146,7 @@ class DirectRevisions:
             logged = max(head.logged, min(self._writer.through, head.n))
             records = (*head.records[logged - head.logged :], data)
             whole = _joined(draft.document, logged, records, self._config.tapfile_format)
+            format.check_bytes(len(whole))
             version = self._store.put(TAPFILE_KEY, whole, Update(head.version)).version
         except (ConflictError, OutcomeUnknownError) as exc:
             return self._resolve(before, draft, data, exc)
@@ -275,21 +276,30 @@ def _snapshot(head: Carrier, draft: Draft) -> Snapshot:
 # The Tapfile with what it carries
 
 
+class _Carried(msgspec.Struct):
+    logged: int
+    records: tuple[str, ...]
+
+
 def _joined(
     document: dict[str, Any], logged: int, records: tuple[bytes, ...], fmt: Format
 ) -> bytes:
     # Records as text, byte for byte: their hashes chain them.
     carried = {"logged": logged, "records": [record.decode() for record in records]}
     stamp = {**document["tapstore"], **carried}
-    return format.render_again({**document, "tapstore": stamp}, fmt=fmt)
+    whole = {**document, "tapstore": stamp}
+    return format.render_again(whole, fmt=fmt, header=format.READ_ONLY_HEADER)
 
 
-def _split(data: bytes, fmt: Format) -> tuple[dict[str, Any], int, tuple[bytes, ...]]:
+def _split(data: bytes) -> tuple[dict[str, Any], int, tuple[bytes, ...]]:
     # The hash in the record sees to what a plain parser lets pass.
-    whole = msgspec.json.decode(data) if fmt == "json" else format.parse(data)
-    stamp = whole["tapstore"]
-    logged, records = stamp.pop("logged"), stamp.pop("records")
-    return whole, logged, tuple(record.encode() for record in records)
+    format.check_bytes(len(data))
+    whole = msgspec.json.decode(data) if data[:1] == b"{" else format.parse(data)
+    stamp = msgspec.convert(whole["tapstore"], dict[str, Any])
+    carried = msgspec.convert(stamp, _Carried)
+    del stamp["logged"], stamp["records"]
+    records = tuple(record.encode() for record in carried.records)
+    return {**whole, "tapstore": stamp}, carried.logged, records
 
 
 # Creation
@@ -314,11 +324,11 @@ def _publish_first(store: Store, config: SessionConfig) -> None:
         store.put(TAPFILE_KEY, data, CREATE)
     except AlreadyExistsError:
         there = store.get(TAPFILE_KEY)
-        document, _, _ = _split(there.data, config.tapfile_format)
+        document, _, _ = _split(there.data)
         if document["tapstore"]["incarnation"] != config.incarnation:
             # The ghost of a session that was here before.
             store.put(TAPFILE_KEY, data, Update(there.info.version))
-    _, _, records = _split(data, config.tapfile_format)
+    _, _, records = _split(data)
     Segments(store, config.prefix).append(1, records)
 
 

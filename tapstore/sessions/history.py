@@ -61,6 +61,23 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     phase: tuple[str, str] | None = None
 
 
+class _Named(msgspec.Struct):
+    """An operation, which may be of a later version."""
+
+    op: str
+
+
+class _Shown(msgspec.Struct):
+    """What a line of the log shows of an entry."""
+
+    at: str
+    by: str = ""
+    reason: str = ""
+    operations: tuple[_Named, ...] = ()
+    moves: tuple[Move, ...] = ()
+    phase: tuple[str, str] | None = None
+
+
 _to_builtins = msgspec.to_builtins
 
 
@@ -121,20 +138,20 @@ def entry_of(head: Head) -> Entry:
 
 def log_entry(head: Head) -> LogEntry:
     """The line for one commit.  Operations of later versions show by their name."""
-    entry = head.record.entry
     try:
-        return LogEntry(
-            rev=head.n,
-            write_id=head.record.write_id,
-            at=entry["at"],
-            by=entry.get("by", ""),
-            reason=entry.get("reason", ""),
-            operations=tuple(op["op"] for op in entry.get("operations", ())),
-            moves=msgspec.convert(entry.get("moves", ()), tuple[Move, ...]),
-            phase=msgspec.convert(entry.get("phase"), tuple[str, str] | None),
-        )
-    except (msgspec.ValidationError, KeyError, TypeError) as exc:
+        shown = msgspec.convert(head.record.entry, _Shown)
+    except msgspec.ValidationError as exc:
         raise FormatError(f"log record {head.n}: {exc}") from exc
+    return LogEntry(
+        rev=head.n,
+        write_id=head.record.write_id,
+        at=shown.at,
+        by=shown.by,
+        reason=shown.reason,
+        operations=tuple(operation.op for operation in shown.operations),
+        moves=shown.moves,
+        phase=shown.phase,
+    )
 
 
 def operation_ids(head: Head) -> Iterator[str]:

@@ -104,7 +104,7 @@ def create(
     phases: Iterable[str] = (),
     session_id: str | None = None,
     tapfile_format: TapfileFormat = "yaml",
-    locks: str = "o_excl",
+    locks: str | None = None,
     foreign: bool | None = None,
     keep_revisions: int = 64,
     claim_ttl: float = 60,
@@ -118,8 +118,11 @@ def create(
 ) -> Session:
     """Make a session at `url` and open it.
 
-    `url`: a path, a URL (`file:///…`, `memory://…`, any scheme of fsspec), or fsspec's own
-    `(filesystem, path)`; `storage_options` as in fsspec.
+    `url`: a path, a URL (`file:///…`, `s3://…`, `memory://…`, any scheme of fsspec), a `Store`, or
+    fsspec's own `(filesystem, path)`; `storage_options` as in fsspec.
+    `locks`: who keeps named leases: `o_excl` (files or objects that are created exclusively),
+    `store` (one object each, where the place can compare; the default there), or a URL such as
+    `redis://host:6379/0`.
     `roles`: names, a repeated one has so many slots; or a mapping of name to slots.  `phases`:
     the phases allowed, in order (none: any).  `foreign`: programs that edit the Tapfile
     themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
@@ -141,6 +144,10 @@ def create(
             f"{store.url} is not made of files, so no other program can edit the Tapfile there: "
             "leave out foreign=True"
         )
+    # With files, other programs write the Tapfile, and then it can't be what commits.
+    direct_commits = store.capabilities.update and not store.capabilities.files
+    if locks is None:
+        locks = "store" if direct_commits else "o_excl"
     now = store.now()
     config = SessionConfig(
         session_id=check_name(session_id or _default_id(store.url), "session id"),
@@ -148,10 +155,7 @@ def create(
         created_at=format_time_ms(now),
         tapfile_format=tapfile_format,
         locks=locks,
-        # With files, other programs write the Tapfile, and then it can't be what commits.
-        commits="direct"
-        if store.capabilities.update and not store.capabilities.files
-        else "logged",
+        commits="direct" if direct_commits else "logged",
         foreign=foreign,
         keep_revisions=keep_revisions,
         claim_ttl_seconds=claim_ttl,
@@ -185,7 +189,7 @@ def create(
     if schema is not None:
         UserSchema(schema).check(model.to_doc(tapfile))
         store.put(config.schema_key, schema, OVERWRITE)
-    begin = direct.begin if config.commits == "direct" else logged.begin
+    begin = direct.begin if direct_commits else logged.begin
     begin(store, config, first_revision(config, tapfile, by=by, at=now))
     config_bytes = configs.create(store, config)
     if isinstance(store, LocalStore):

@@ -29,7 +29,8 @@ MAX_BYTES = 4 * 1024 * 1024
 _NONE: Mapping[str, Any] = {}
 
 _BOM = b"\xef\xbb\xbf"
-_HEADER = "# State of a tapstore session. Edit it only while you hold .tap/locks/tapfile.lock.\n"
+HEADER = "# State of a tapstore session. Edit it only while you hold .tap/locks/tapfile.lock.\n"
+READ_ONLY_HEADER = "# State of a tapstore session. Only tapstore may write it: `tapstore edit`.\n"
 _SEAL = b" sha256="
 _TRAILER = re.compile(
     rb"# tapstore: rev=([0-9]{1,20}) write_id=([A-Za-z0-9_.:-]+) sha256=([0-9a-f]{64})\n"
@@ -180,14 +181,17 @@ def prepare(fmt: Format) -> None:
         render({})
 
 
-def render_again(doc: dict[str, Any], *, fmt: Format) -> bytes:
-    """`render`, without another look at the values of a document that was rendered before."""
+def render_again(doc: dict[str, Any], *, fmt: Format, header: str = HEADER) -> bytes:
+    """`render`, without another look at the values of a document that was rendered before.
+
+    `header`: the comment at the start; JSON has no room for one.
+    """
     if fmt == "json":
         return msgspec.json.format(msgspec.json.encode(doc), indent=2) + b"\n"
     # Imported here: its patterns take a tenth of the start of a command that only reads.
     from tapstore.tapfile import yaml_write
 
-    body = (_HEADER + yaml_write.write(doc)).encode()
+    body = (header + yaml_write.write(doc)).encode()
     named = _named_by(doc.get("tapstore"))
     if named is None:
         return body
@@ -201,6 +205,11 @@ def check_size(doc: Mapping[str, Any], content: bytes, *, fmt: Format) -> None:
     # A delete character takes 1 byte in JSON and 4 in YAML; nothing grows more.
     if size > MAX_BYTES // 5 and fmt == "yaml":
         size = max(size, len(render(doc, fmt=fmt)))
+    check_bytes(size)
+
+
+def check_bytes(size: int) -> None:
+    """Raise `FormatError` if a Tapfile of so many bytes could not be read back."""
     if size > MAX_BYTES:
         raise FormatError(
             f"the Tapfile would have {size:,} bytes, and at most {MAX_BYTES:,} are read; large "
