@@ -6,7 +6,7 @@
 #   make docs      check the documents and run the examples in them
 #   make soak      the long runs (hours)
 #   make bench     the benchmarks
-#   make servers   install the services that some tests need
+#   make servers   install the servers that some tests need (Debian packages, as root)
 #   make clean     remove what the other targets made
 #
 # PYTHON=python3.13 VENV=.venv-3.13 use another interpreter; PYTEST_ARGS="-n 2 tests/unit" go to
@@ -55,7 +55,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 servers:
-	@echo "Nothing to install: no test needs a service yet."
+	@tests/servers/install.sh
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info backends/*/build backends/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis \

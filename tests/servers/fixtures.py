@@ -12,8 +12,12 @@ from typing import TypeVar
 
 import pytest
 
-from tests.servers import moto, stub_s3
+from tests.servers import juicefs, moto, redis, stub_s3
+from tests.servers import radosgw as radosgw_module
+from tests.servers import seaweedfs as seaweedfs_module
+from tests.servers import valkey as valkey_module
 from tests.servers.process import ServerMissingError
+from tests.servers.redis_like import RedisServer
 from tests.servers.s3 import S3Server
 
 T = TypeVar("T")
@@ -32,10 +36,55 @@ def stub_s3_server() -> Iterator[stub_s3.Stub]:
         yield running
 
 
-@pytest.fixture(params=["moto_s3"])
+@pytest.fixture(scope="session")
+def seaweedfs() -> Iterator[S3Server]:
+    """SeaweedFS."""
+    yield from _running(seaweedfs_module.server)
+
+
+@pytest.fixture(scope="session")
+def radosgw() -> Iterator[S3Server]:
+    """Ceph's gateway."""
+    yield from _running(radosgw_module.server)
+
+
+@pytest.fixture(scope="session")
+def juicefs_s3() -> Iterator[S3Server]:
+    """The gateway of JuiceFS, which ignores conditions."""
+    yield from _running(juicefs.server)
+
+
+@pytest.fixture(params=["moto_s3", "seaweedfs", "radosgw"])
 def s3_server(request: pytest.FixtureRequest) -> S3Server:
-    """Each S3 server that keeps conditions, one after the other."""
+    """Each S3 server that keeps the conditions of PUT, one after the other."""
     return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """Valkey, open to all."""
+    yield from _running(valkey_module.server)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[RedisServer]:
+    """Redis, open to all."""
+    yield from _running(redis.server)
+
+
+@pytest.fixture(scope="session")
+def redis_tls() -> Iterator[RedisServer]:
+    """Redis that takes only TLS, and one user with a password."""
+    yield from _running(lambda: redis.server(tls=True, acl=True))
+
+
+@pytest.fixture(params=["valkey", "redis_server"])
+def redis_like(request: pytest.FixtureRequest) -> RedisServer:
+    """Each server that speaks Redis's protocol, one after the other, without any data."""
+    server = request.getfixturevalue(request.param)
+    with server.client() as client:
+        client.flushall()
+    return server
 
 
 def _running(server: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:

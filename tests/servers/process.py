@@ -61,7 +61,7 @@ class Process:
                 self._guard = subprocess.Popen(
                     [*guard, *map(os.fspath, program)],
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder,
-                    env={**os.environ, "TMPDIR": str(folder), "HOME": str(folder), **(env or {})},
+                    env=_environment(folder, env),
                     pass_fds=[writing], start_new_session=True,
                 )  # fmt: skip
         finally:
@@ -116,6 +116,20 @@ class Process:
         """The last lines of the log, for an error."""
         lines = self.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         return "".join(f"\n  | {line}" for line in lines) or " (its log is empty)"
+
+
+def run(
+    program: Sequence[str | os.PathLike[str]], folder: Path, env: Mapping[str, str] | None = None
+) -> str:
+    """The output of a program that ends by itself.  `ServerFailedError` if it fails."""
+    done = subprocess.run(
+        program, cwd=folder, env=_environment(folder, env), capture_output=True, text=True,
+        stdin=subprocess.DEVNULL, timeout=START_SECONDS, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        name = Path(os.fspath(program[0])).name
+        raise ServerFailedError(f"{name} failed with status {done.returncode}: {done.stderr}")
+    return done.stdout
 
 
 def python_module(name: str, *arguments: object) -> list[str]:
@@ -181,3 +195,8 @@ def find_program(name: str, how: str) -> Path:
     if found is None:
         raise ServerMissingError(f"{name} is not installed: {how}")
     return Path(found)
+
+
+def _environment(folder: Path, env: Mapping[str, str] | None) -> dict[str, str]:
+    # Nothing is read from or left in the home of who runs the tests.
+    return {**os.environ, "TMPDIR": str(folder), "HOME": str(folder), **(env or {})}
