@@ -51,17 +51,21 @@ class Clients:
         return client
 
     def close(self) -> None:
-        """Close the connections of this process."""
+        """Close the connections of this process that no other thread is using just now."""
         for key in [key for key in self._clients if key[0] == os.getpid()]:
-            client = self._clients.pop(key)
-            with suppress(redis.RedisError, OSError):
-                if isinstance(client, redis.RedisCluster):
-                    client.close()
-                else:
-                    client.connection_pool.disconnect()
+            for pool in _pools(self._clients.pop(key)):
+                with suppress(redis.RedisError, OSError):
+                    pool.disconnect(inuse_connections=False)
 
     def __repr__(self) -> str:
         return f"Clients({self._address.url!r})"
+
+
+def _pools(client: Any) -> list[Any]:
+    if not isinstance(client, redis.RedisCluster):
+        return [client.connection_pool]
+    nodes = [node.redis_connection for node in client.get_nodes()]
+    return [node.connection_pool for node in nodes if node is not None]
 
 
 def _make(address: Address, timeout: float) -> Any:

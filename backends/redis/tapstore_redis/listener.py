@@ -75,8 +75,13 @@ class Listeners:
         self._clock = clock
         self._idle: dict[int, list[tuple[Listener, float]]] = {}
 
-    def take(self) -> Listener:
-        """A listener of one's own.  Raises `TroubleError`."""
+    def take(self, waiter: str = "") -> Listener:
+        """A listener of one's own; with `waiter`, one that hears what that waiter is told.
+
+        Raises `TroubleError`.
+        """
+        if waiter:
+            return Listener(self._line, self._prefix + waiter)
         idle = self._idle.setdefault(os.getpid(), [])
         while True:
             try:

@@ -41,6 +41,10 @@ _FIRST_CONTACT_SECONDS = 3.0
 
 _CANCEL_SECONDS = 1.0
 
+_FIRST_PAUSE_SECONDS = 0.02
+_LONGEST_PAUSE_SECONDS = 0.5
+"""Between two attempts to subscribe."""
+
 
 def attempt_seconds(ttl: float, longest: float) -> float:
     """How long one attempt may take, so that there is time for another within a ttl."""
@@ -90,7 +94,7 @@ class Acquisition:
         self._deadline = math.inf if wait is None else clock.monotonic() + wait
         self._life = min(LIFE_SECONDS, max(_SHORTEST_LIFE_SECONDS, ttl))
         self._listener: Listener | None = None
-        self._queued = ""
+        self._waiter = ""
         self._reached = False
         self._seen = 0
         """Number of a grant that was seen, and until when its holder may rely on it."""
@@ -107,7 +111,7 @@ class Acquisition:
         return lease
 
     def _until_granted(self) -> Lease:
-        pause = 0.02
+        pause = _FIRST_PAUSE_SECONDS
         while True:
             view = self._look()
             if view.what == "granted":
@@ -125,8 +129,10 @@ class Acquisition:
             try:
                 if self._listener is None:
                     # Its first look comes after it: what was published before is seen by that.
-                    self._listener = self._listeners.take()
-                    pause = 0.02
+                    # With its old id it keeps its place in the queue.
+                    self._listener = self._listeners.take(self._waiter)
+                    self._waiter = self._listeners.id_of(self._listener)
+                    pause = _FIRST_PAUSE_SECONDS
                 else:
                     self._listener.wait(min(view.look_in_seconds, left))
             except TroubleError as trouble:
@@ -136,10 +142,9 @@ class Acquisition:
                     raise trouble.as_error(self._line.url, what) from trouble.cause
                 # The next look says whether the server is back.
                 self._line.pause(pause, at_most=left)
-                pause = min(pause * 2, 0.5)
+                pause = min(pause * 2, _LONGEST_PAUSE_SECONDS)
 
     def _look(self) -> _View:
-        self._queued = "" if self._listener is None else self._listeners.id_of(self._listener)
         patience = _OUTAGE_SECONDS if self._reached else _FIRST_CONTACT_SECONDS
         now = self._clock.monotonic()
         if now >= self._seen_until:
@@ -151,7 +156,7 @@ class Acquisition:
                 records.text(self._name),
                 self._token,
                 records.microseconds(self._ttl),
-                self._queued,
+                self._waiter,
                 records.microseconds(self._life),
                 records.microseconds(grace(self._life)),
                 self._keys.wake,
@@ -208,7 +213,7 @@ class Acquisition:
         )
 
     def _refusal(self, view: _View) -> TapstoreError:
-        waiting = max(0, view.waiting - (1 if self._queued else 0))
+        waiting = max(0, view.waiting - (1 if self._waiter else 0))
         if view.what == "held":
             holder = records.holder(self._name, view.fields)
             return words.held(holder, self._owner, waiting=waiting)
@@ -228,7 +233,7 @@ class Acquisition:
             self._line.run(
                 scripts.RELEASE,
                 self._keys.of(self._name),
-                release_arguments(self._keys, self._name, self._token, self._queued, self._life),
+                release_arguments(self._keys, self._name, self._token, self._waiter, self._life),
                 seconds=_CANCEL_SECONDS,
             )
         if isinstance(reason, TapstoreError):
