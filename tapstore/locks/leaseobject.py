@@ -228,7 +228,6 @@ class LeaseObjectService(LockService):
             with suppress(TapstoreError):
                 self._withdraw(place, seen, record)
             raise
-        self._observer.forget(place.name)
         return lease
 
     def _withdraw(self, place: LeaseObject, seen: Seen | None, record: Current) -> None:

@@ -212,6 +212,14 @@ def test_force_hits_a_holder_that_renews_meanwhile(store, clock):
         anna.renew(lease)
 
 
+def test_what_one_saw_held_is_looked_at_again(store, clock):
+    anna, bert = service(store, clock), service(store, clock)
+    lease = acquire(anna)
+    assert bert.inspect("gpu-0") is not None
+    anna.release(lease)
+    assert acquire(bert, BERT).generation == 2
+
+
 # One look
 
 
@@ -361,6 +369,18 @@ def test_a_refusal_after_a_doubt_is_a_doubt(store, clock):
         store,
         Fault("put", nth=2, before=lost),
         Fault("put", nth=3, before=refuse(errno.EAGAIN)),
+    )
+    one = service(faulty, clock)
+    lease = acquire(one)
+    with pytest.raises(OutcomeUnknownError):
+        one.renew(lease)
+
+
+def test_a_refusal_that_cannot_be_read_back_is_a_doubt(store, clock):
+    faulty = FaultyStore(
+        store,
+        Fault("put", nth=2, after=repeat),
+        Fault("get", nth=2, before=refuse(errno.EIO)),
     )
     one = service(faulty, clock)
     lease = acquire(one)

@@ -10,7 +10,7 @@ import pytest
 
 from tapstore.errors import FormatError
 from tapstore.locks import records
-from tapstore.locks.records import Beat, End, Floor, Grant, Names
+from tapstore.locks.records import Beat, Current, End, Floor, Grant, Names
 from tapstore.locks.tapfile_lock import Record
 from tapstore.types import Owner
 
@@ -37,19 +37,31 @@ END = End(
     by=Owner(agent="coder-02", instance="45c48cce2e2d7fbd", host="h2", pid=815),
     at="2026-01-02T10:00:41.700Z",
 )
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"), [(0, GRANT), (1, BEAT), (2, END)], ids=["grant", "beat", "end"]
+CURRENT = Current(
+    format=1,
+    name="gpu-0",
+    generation=17,
+    state="held",
+    token=TOKEN,
+    nonce="c9f0f895fb98ab91",
+    owner=Owner(agent="coder-01", instance="5f0c7b1e9a3d2468", host="h1", pid=4711),
+    ttl_seconds=30.0,
+    at="2026-01-02T10:00:10.125Z",
+    since="2026-01-02T10:00:00.000Z",
+    reason="training",
+    follows="released",
 )
+RECORDS = [(0, GRANT), (1, BEAT), (2, END), (4, CURRENT)]
+IDS = ["grant", "beat", "end", "current"]
+
+
+@pytest.mark.parametrize(("shown", "expected"), RECORDS, ids=IDS)
 def test_a_record_is_read_as_the_document_says(shown, expected):
     found = records.decode(SHOWN[shown].encode(), type(expected), "here", 17)
     assert found == expected
 
 
-@pytest.mark.parametrize(
-    ("shown", "written"), [(0, GRANT), (1, BEAT), (2, END)], ids=["grant", "beat", "end"]
-)
+@pytest.mark.parametrize(("shown", "written"), RECORDS, ids=IDS)
 def test_a_record_is_written_as_the_document_says(shown, written):
     assert msgspec.json.decode(records.encode(written)) == msgspec.json.decode(SHOWN[shown])
 
@@ -59,9 +71,9 @@ def test_a_floor_is_what_the_document_says():
 
 
 def test_the_lock_file_is_what_the_document_says():
-    record = msgspec.json.decode(SHOWN[4], type=Record)
+    record = msgspec.json.decode(SHOWN[5], type=Record)
     assert (record.agent, record.process.pid) == ("coder-01", 4711)
-    assert msgspec.json.decode(msgspec.json.encode(record)) == msgspec.json.decode(SHOWN[4])
+    assert msgspec.json.decode(msgspec.json.encode(record)) == msgspec.json.decode(SHOWN[5])
 
 
 def test_fields_that_are_not_known_are_ignored():
