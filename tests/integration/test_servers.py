@@ -50,6 +50,62 @@ def test_of_clients_that_create_one_key_exactly_one_wins(s3_server, s3):
     assert sorted(wins) == list(range(rounds))
 
 
+OTHER = '"0123456789abcdef0123456789abcdef"'
+
+
+def test_conditions_of_writes_are_kept(s3):
+    place = {"Bucket": s3.bucket, "Key": "k"}
+    etag = s3.put_object(**place, Body=b"1", IfNoneMatch="*")["ETag"]
+    assert status(s3.put_object, **place, Body=b"2", IfNoneMatch="*") == 412
+    assert status(s3.put_object, **place, Body=b"2", IfMatch=OTHER) == 412
+    # radosgw knows its ETags only without quotes.
+    etags = [etag, etag.strip('"')]
+    answers = [status(s3.put_object, **place, Body=b"2", IfMatch=each) for each in etags]
+    assert 200 in answers
+    assert s3.get_object(**place)["Body"].read() == b"2"
+
+
+def test_the_gateway_of_juicefs_ignores_conditions(juicefs_s3):
+    place = {"Bucket": juicefs_s3.new_bucket(), "Key": "k"}
+    with juicefs_s3.client() as client:
+        client.put_object(**place, Body=b"1")
+        assert status(client.put_object, **place, Body=b"2", IfNoneMatch="*") == 200
+        assert status(client.put_object, **place, Body=b"3", IfMatch=OTHER) == 200
+        assert client.get_object(**place)["Body"].read() == b"3"
+
+
+def test_reads_of_moto_never_fail_while_the_object_is_overwritten(moto_s3):
+    """As it comes, it answers 500 now and then."""
+    place = {"Bucket": moto_s3.new_bucket(), "Key": "k"}
+    done = threading.Event()
+
+    def overwrite():
+        with moto_s3.client() as client:
+            while not done.is_set():
+                client.put_object(**place, Body=b"x" * 10_000)
+
+    with moto_s3.client() as client, ThreadPoolExecutor(2) as pool:
+        client.put_object(**place, Body=b"x" * 10_000)
+        writers = [pool.submit(overwrite) for _ in range(2)]
+        try:
+            answers = {status(client.get_object, **place) for _ in range(150)}
+        finally:
+            done.set()
+        for writer in writers:
+            writer.result()
+    assert answers == {200}
+
+
+def test_storage_options_are_those_of_fsspec(s3_server):
+    assert s3_server.storage_options == {
+        "key": s3_server.key,
+        "secret": s3_server.secret,
+        "endpoint_url": s3_server.endpoint,
+        "client_kwargs": {"region_name": "us-east-1"},
+    }
+    assert s3_server.secret not in repr(s3_server)
+
+
 HALF_SENT = {
     "a length": b"Content-Length: 10\r\n\r\nhalf",
     "chunks": b"Transfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n",
