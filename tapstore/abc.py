@@ -44,6 +44,14 @@ class Store(ABC):
 
     capabilities: Capabilities
 
+    @property
+    def identity(self) -> str:
+        """Tells this place from others with the same `url`; it may name an endpoint.
+
+        Never holds credentials.
+        """
+        return self.url
+
     @abstractmethod
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         """Return the bytes `[start, end)` of the object (all by default).

@@ -83,6 +83,12 @@ def _role(value: str) -> tuple[str, int]:
     "redis://host:6379/0.  [default: store where the place can compare, else o_excl]",
 )
 @click.option(
+    "--accept",
+    type=click.Choice(["lock-only"]),
+    help="On a place that ignores conditions, with a lock service outside of it: a writer that "
+    "is stopped in the middle of a write may undo what others committed meanwhile.",
+)
+@click.option(
     "--foreign/--no-foreign",
     default=None,
     help="Whether programs may edit the Tapfile themselves.  [default: where it is a file]",
@@ -102,6 +108,7 @@ def init(
     ttl: float,
     max_attempts: int,
     locks: str | None,
+    accept: Literal["lock-only"] | None,
     foreign: bool | None,
     no_notify: bool,
 ) -> None:
@@ -120,6 +127,7 @@ def init(
         session_id=session_id,
         tapfile_format=tapfile_format,
         locks=locks,
+        accept=accept,
         foreign=foreign,
         claim_ttl=ttl,
         max_attempts=max_attempts,

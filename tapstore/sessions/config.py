@@ -23,7 +23,7 @@ from tapstore.errors import (
     StoreError,
 )
 from tapstore.keys import shell_word
-from tapstore.types import CREATE
+from tapstore.types import CREATE, Capabilities
 
 SESSION_KEY = ".tap/session"
 TAPFILE_KEY = ".tap/Tapfile"
@@ -53,6 +53,14 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     tapfile_format: TapfileFormat = "yaml"
     commits: Literal["logged", "direct"] = "logged"
     """What commits: a record in the log, or (where the place can compare) the Tapfile itself."""
+
+    place: str = ""
+    """Where it was made, as `Store.identity`; for that place alone `capabilities` are known."""
+
+    capabilities: Capabilities | None = None
+
+    exclusion: Literal["place", "locks"] = "place"
+    """What keeps writers apart: conditions of the place, or (a weaker guarantee) locks alone."""
 
     locks: str = "o_excl"
     """Lock service for named leases."""

@@ -22,10 +22,11 @@ from tapstore.errors import (
 from tapstore.keys import check_name, encode_name, mask_url
 from tapstore.locks.tapfile_lock import TapfileLock
 from tapstore.sessions import config as configs
-from tapstore.sessions import direct, logged
+from tapstore.sessions import direct, logged, place
 from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
 from tapstore.sessions.direct import DirectRevisions
 from tapstore.sessions.logged import LoggedRevisions
+from tapstore.sessions.place import Accept
 from tapstore.sessions.revisions import Revisions
 from tapstore.sessions.session import Session, list_names
 from tapstore.sessions.sessionlog import SessionLogFile
@@ -105,6 +106,7 @@ def create(
     session_id: str | None = None,
     tapfile_format: TapfileFormat = "yaml",
     locks: str | None = None,
+    accept: Accept | None = None,
     foreign: bool | None = None,
     keep_revisions: int = 64,
     claim_ttl: float = 60,
@@ -123,6 +125,9 @@ def create(
     `locks`: who keeps named leases: `o_excl` (files or objects that are created exclusively),
     `store` (one object each, where the place can compare; the default there), or a URL such as
     `redis://host:6379/0`.
+    `accept`: "lock-only", on a place that ignores conditions, together with a lock service
+    outside of it: a writer that is stopped in the middle of a write for longer than the lock
+    lasts may then undo what others committed meanwhile.
     `roles`: names, a repeated one has so many slots; or a mapping of name to slots.  `phases`:
     the phases allowed, in order (none: any).  `foreign`: programs that edit the Tapfile
     themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
@@ -132,20 +137,17 @@ def create(
     session can work with.
     """
     store = registry.open_store(url, storage_options=storage_options, clock=clock)
-    if not store.capabilities.create:
-        raise UnsupportedOperationError(
-            f"{store.url} has no exclusive creation, which every session needs"
-        )
+    store, found = place.settle(store, locks, accept, clock)
     configs.refuse_second(store)
     if foreign is None:
-        foreign = store.capabilities.files
-    elif foreign and not store.capabilities.files:
+        foreign = found.files
+    elif foreign and not found.files:
         raise UnsupportedOperationError(
             f"{store.url} is not made of files, so no other program can edit the Tapfile there: "
             "leave out foreign=True"
         )
     # With files, other programs write the Tapfile, and then it can't be what commits.
-    direct_commits = store.capabilities.update and not store.capabilities.files
+    direct_commits = found.update and not found.files
     if locks is None:
         locks = "store" if direct_commits else "o_excl"
     now = store.now()
@@ -156,6 +158,9 @@ def create(
         tapfile_format=tapfile_format,
         locks=locks,
         commits="direct" if direct_commits else "logged",
+        place="" if found.files else store.identity,
+        capabilities=None if found.files else found,
+        exclusion="place" if accept is None else "locks",
         foreign=foreign,
         keep_revisions=keep_revisions,
         claim_ttl_seconds=claim_ttl,
@@ -234,4 +239,5 @@ def open(
             f"session {config.session_id} uses locks={config.locks!r}, not {mask_url(locks)!r}; "
             "all who open it must use the same: leave `locks` out"
         )
+    store = place.reopened(store, config, locks or config.locks, clock)
     return assemble(store, config, data, clock)

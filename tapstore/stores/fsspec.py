@@ -33,6 +33,7 @@ from tapstore.clock import SYSTEM_CLOCK, parse_time
 from tapstore.errors import StoreError, UnsupportedOperationError
 from tapstore.keys import TEMP_MARK, check_key, check_prefix, mask_url
 from tapstore.stores.order import Listing
+from tapstore.stores.reading import read_up_to
 from tapstore.stores.storetime import StoreTime
 from tapstore.types import (
     CREATE,
@@ -146,7 +147,7 @@ class FsspecStore(Store):
         check_key(key)
         failures.check_mode(mode)
         if mode is CREATE:
-            data = _read_up_to(_CREATE_LIMIT + 1, source)
+            data = read_up_to(_CREATE_LIMIT + 1, source)
             self._check_create(key, len(data))
             return self.put(key, data, mode)
         # First to a file of ours: many filesystems commit what they have when a stream breaks.
@@ -297,14 +298,6 @@ class FsspecStore(Store):
         except FileNotFoundError:
             self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
             return action(path)
-
-
-def _read_up_to(size: int, source: BinaryIO) -> bytes:
-    pieces = []
-    while size > 0 and (piece := source.read(size)):
-        pieces.append(piece)
-        size -= len(piece)
-    return b"".join(pieces)
 
 
 def _as_os_error(exc: Exception) -> OSError:

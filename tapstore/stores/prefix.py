@@ -25,6 +25,10 @@ class PrefixStore(WrapperStore):
         self._prefix = check_key(prefix.strip("/")) + "/"
         self.url = f"{inner.url.rstrip('/')}/{self._prefix[:-1]}"
 
+    @property
+    def identity(self) -> str:
+        return f"{self.inner.identity.rstrip('/')}/{self._prefix[:-1]}"
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         found = self.inner.get(self._full(key), start=start, end=end)
         return replace(found, info=replace(found.info, key=key))

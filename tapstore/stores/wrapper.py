@@ -25,6 +25,10 @@ class WrapperStore(Store):
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         return self.inner.capabilities
 
+    @property
+    def identity(self) -> str:
+        return self.inner.identity
+
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         return self.inner.get(key, start=start, end=end)
 

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import ConflictError, StoreError, TapstoreError
+from tapstore.errors import ConflictError, NotFoundError, StoreError, TapstoreError
 from tapstore.keys import TEMP_MARK, check_key, check_prefix
 from tapstore.types import (
     CREATE,
@@ -35,9 +35,10 @@ from tapstore.types import (
     PutResult,
     Update,
 )
-from tapstore_s3 import listing, probe, wording
+from tapstore_s3 import probe, wording
 from tapstore_s3.connection import Connection, reply_date
 from tapstore_s3.download import BUFFER_BYTES, Download
+from tapstore_s3.listing import Listings, UnsortedError
 from tapstore_s3.options import Options
 from tapstore_s3.patience import Patience
 from tapstore_s3.refusal import Refusal, no_reply
@@ -59,10 +60,15 @@ class S3Store(Store):
         self._connection = Connection(options, clock=clock)
         self._part_bytes = options.part_bytes
         self._uploads = Uploads(self._send, options, clock)
+        self._listings = Listings(self._send, prefix)
         self._found_out = threading.Lock()
         self._capabilities: Capabilities | None = None
         self._large_creates: bool | None = None
         self._bucket_seen = False
+
+    @property
+    def identity(self) -> str:
+        return f"{self.url} at {self._connection.endpoint}"
 
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
@@ -121,16 +127,19 @@ class S3Store(Store):
             if exc.missing:
                 return
             if version is not None and exc.status == 412:
+                # Some say so of what is gone, too.
+                if self._is_missing(key):
+                    return
                 raise _changed(self.url, key, version) from exc
             raise self._failure(key, exc, "delete", "the deletion") from exc
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         check_prefix(prefix)
-        return self._listed(listing.objects(self._send, self._base, prefix, start_after))
+        return self._listed(self._listings.objects(prefix, start_after))
 
     def children(self, prefix: str = "") -> Iterator[str]:
         failures.check_folder(check_prefix(prefix))
-        return self._listed(listing.children(self._send, self._base + prefix))
+        return self._listed(self._listings.children(prefix))
 
     def upload(self, key: str, source: BinaryIO, mode: PutMode = CREATE) -> PutResult:
         check_key(key)
@@ -257,6 +266,11 @@ class S3Store(Store):
             yield from found
         except Refusal as exc:
             raise self._failure("", exc, "list", "the listing") from exc
+        except UnsortedError as exc:
+            raise StoreError(
+                f"{self.url} lists its folders one after the other, not in the order of whole "
+                "keys, as the listing showed too late: list again, it will be in order then"
+            ) from exc
 
     def _written(self, key: str, reply: dict[str, Any]) -> PutResult:
         # A HEAD tells it; a PUT does not, but its Date is the same second or the next.
@@ -281,13 +295,8 @@ class S3Store(Store):
                 "completed; write it under a name of its own with OVERWRITE",
             )
         # All the bytes would be sent before the server says that the name is taken.
-        try:
-            self._send("head_object", Key=self._base + key)
-        except Refusal as exc:
-            if exc.missing:
-                return
-            raise
-        raise failures.already_exists(self.url, key)
+        if not self._is_missing(key):
+            raise failures.already_exists(self.url, key)
 
     def _try(self, trial: Any) -> Any:
         try:
@@ -297,7 +306,7 @@ class S3Store(Store):
 
     def _sweep_trials(self, before: float, *, dry_run: bool) -> tuple[str, ...]:
         found = []
-        for name, modified in listing.trials(self._send, self._base):
+        for name, modified in self._listings.trials():
             if modified <= before:
                 found.append(name.removeprefix(self._base))
                 if not dry_run:
@@ -312,6 +321,13 @@ class S3Store(Store):
             if refusal.missing:
                 return failures.not_found(self.url, key)
         return self._failed(key, refusal, "read")
+
+    def _is_missing(self, key: str) -> bool:
+        try:
+            self.head(key)
+        except NotFoundError:
+            return True
+        return False
 
     def _ask_again(self, key: str) -> Refusal | None:
         try:

@@ -1,0 +1,86 @@
+"""What a session may rely on where it lies: tried out once, remembered in `.tap/session`.
+
+A place that ignores conditions is refused, unless its users accept in words that a lock service
+alone keeps writers apart.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Literal
+
+from tapstore import registry
+from tapstore.abc import Clock, Store
+from tapstore.errors import NotAllowedError, UnsupportedOperationError
+from tapstore.record import sha256
+from tapstore.sessions import config as configs
+from tapstore.sessions.config import SessionConfig, new_id
+from tapstore.stores.known import KnownStore
+from tapstore.stores.local import LocalStore
+from tapstore.stores.locked import TTL_SECONDS, LockedStore
+from tapstore.types import Capabilities, Owner
+
+Accept = Literal["lock-only"]
+"""The weaker guarantees that can be accepted."""
+
+LOCK_ONLY = (
+    f"a writer that is stopped for more than {TTL_SECONDS / 2:g} s in the middle of a write may "
+    "undo what others committed meanwhile"
+)
+"""What accepting "lock-only" means."""
+
+
+def settle(
+    store: Store, locks: str | None, accept: Accept | None, clock: Clock
+) -> tuple[Store, Capabilities]:
+    """The store to make a session in, and what it can do.
+
+    Raises `UnsupportedOperationError` for a place that no session can rely on.
+    """
+    if accept is not None:
+        if locks is None or "://" not in locks:
+            raise NotAllowedError(
+                "accept='lock-only' needs a lock service outside of the place, such as "
+                "locks='redis://host:6379/0'"
+            )
+        store = _locked(store, locks, clock)
+    found = store.capabilities
+    if not found.create:
+        raise UnsupportedOperationError(
+            f"{store.url} lacks the capability 'create': it accepts the condition of an exclusive "
+            "creation and ignores it, or has none, and every session needs one.  Take a place "
+            "that has it; or, with a lock service, accept='lock-only' (`tapstore init --locks "
+            f"redis://… --accept lock-only`), if you can live with this: {LOCK_ONLY}"
+        )
+    return store, found
+
+
+def reopened(store: Store, config: SessionConfig, locks: str, clock: Clock) -> Store:
+    """The store of a session, relying on what was found out when it was made.
+
+    Raises `UnsupportedOperationError` if it was moved to a place that can't do what it needs.
+    """
+    if config.exclusion == "locks":
+        return _locked(store, locks, clock)
+    if isinstance(store, LocalStore) or config.capabilities is None:
+        return store
+    if config.place == store.identity:
+        return KnownStore(store, config.capabilities)
+    found = store.capabilities
+    if not found.create or (config.commits == "direct" and not found.update):
+        missing = "create" if not found.create else "update"
+        raise UnsupportedOperationError(
+            f"{store.url} lacks the capability {missing!r}, which session {config.session_id} had "
+            f"where it was made ({config.place}): open it there, or make a new session"
+        )
+    return store
+
+
+def _locked(store: Store, locks: str, clock: Clock) -> Store:
+    # Creators know no incarnation yet, and have to exclude each other, too.
+    scope = "place" + sha256(store.url.encode())[:16]
+    service = registry.open_locks(locks, store, configs.LOCKS_PREFIX, scope=scope, clock=clock)
+    host = socket.gethostname()
+    owner = Owner(agent=f"{host}:{os.getpid()}", instance=new_id(), host=host, pid=os.getpid())
+    return LockedStore(store, service, owner, clock=clock)
