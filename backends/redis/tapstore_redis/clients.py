@@ -62,9 +62,9 @@ class Clients:
 
 
 def _pools(client: Any) -> list[Any]:
-    if not isinstance(client, redis.RedisCluster):
-        return [client.connection_pool]
-    nodes = [node.redis_connection for node in client.get_nodes()]
+    nodes = [client]
+    if isinstance(client, redis.RedisCluster):
+        nodes = [node.redis_connection for node in client.nodes_manager.nodes_cache.values()]
     return [node.connection_pool for node in nodes if node is not None]
 
 

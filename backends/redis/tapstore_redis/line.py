@@ -38,14 +38,6 @@ class Answer:
     """Monotonic."""
 
 
-def attempt(action: Callable[[], T]) -> T:
-    """Do what raises redis-py's exceptions.  Raises `TroubleError` instead."""
-    try:
-        return action()
-    except (RedisError, RedisClusterException, OSError) as exc:
-        raise understand(exc) from exc
-
-
 class Line:
     """One Redis, as this process reaches it."""
 
@@ -54,10 +46,19 @@ class Line:
         self.timeout_seconds = address.timeout_seconds
         self.clients = Clients(address)
         self._clock = clock
+        logins = (address.login, address.sentinel_login)
+        self._secrets = [each for login in logins for each in (login.username, login.password)]
 
     def call(self, command: Callable[[Any], T], seconds: float) -> T:
         """Call once, with a client of redis-py.  Raises `TroubleError`."""
-        return attempt(lambda: command(self.clients.get(seconds)))
+        return self.attempt(lambda: command(self.clients.get(seconds)))
+
+    def attempt(self, action: Callable[[], T]) -> T:
+        """Do what raises redis-py's exceptions.  Raises `TroubleError` instead."""
+        try:
+            return action()
+        except (RedisError, RedisClusterException, OSError) as exc:
+            raise understand(exc, self._secrets) from exc
 
     def run(self, script: Script, keys: list[str], args: list[Argument], *, seconds: float) -> Any:
         """Run a script once.  Raises `TroubleError`."""

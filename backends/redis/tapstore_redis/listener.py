@@ -17,7 +17,7 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from tapstore.abc import Clock
-from tapstore_redis.line import Line, attempt
+from tapstore_redis.line import Line
 
 _MAX_IDLE_SECONDS = 10.0
 """Connections that are silent for longer may be cut by something in between, unnoticed."""
@@ -48,11 +48,11 @@ class Listener:
         """Return True when somebody called, False after `seconds`.  Raises `TroubleError`."""
         # Zero would be taken for "look, but read nothing".
         wait = max(seconds, 0.001)
-        return attempt(lambda: self._pubsub.get_message(timeout=wait)) is not None
+        return self._line.attempt(lambda: self._pubsub.get_message(timeout=wait)) is not None
 
     def forget(self) -> None:
         """Drop the calls that are there already.  Raises `TroubleError`."""
-        while attempt(lambda: self._pubsub.get_message(timeout=0)) is not None:
+        while self._line.attempt(lambda: self._pubsub.get_message(timeout=0)) is not None:
             pass
 
     def close(self) -> None:

@@ -6,9 +6,10 @@ Nothing is decided here; redis-py's exceptions are told apart, and turned into t
 from __future__ import annotations
 
 import errno as codes
+import re
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from redis import exceptions as theirs
@@ -24,6 +25,10 @@ _UNSENT = {
     codes.EPERM,
 }
 """Nobody was there to take the command."""
+
+
+# To who did not log in Redis says the last one of commands with many arguments.
+_NO_ACCESS = re.compile("NOPERM|NOAUTH|unauthenticated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +70,16 @@ class TroubleError(Exception):
         return error
 
 
-def understand(exc: Exception) -> TroubleError:
-    """Tell what an exception of redis-py, or of the sockets below it, means."""
+def understand(exc: Exception, secrets: Iterable[str] = ()) -> TroubleError:
+    """Tell what an exception of redis-py, or of the sockets below it, means.
+
+    Servers name the user that they refuse; `secrets` are masked in all that will be shown.
+    """
+    for each in _chain(exc):
+        for secret in filter(None, secrets):
+            each.args = tuple(
+                arg.replace(secret, "***") if isinstance(arg, str) else arg for arg in each.args
+            )
     return TroubleError(_kind(exc), exc)
 
 
@@ -81,9 +94,10 @@ def _kind(exc: Exception) -> Kind:
             "set TAPSTORE_REDIS_USERNAME and TAPSTORE_REDIS_PASSWORD to a user that it knows",
             codes.EACCES,
         )
-    if isinstance(exc, theirs.NoPermissionError) or "NOPERM" in text or "NOAUTH" in text:
+    if isinstance(exc, theirs.NoPermissionError) or _NO_ACCESS.search(text):
         return Kind(
-            "the user lacks permissions: docs/how-to/redis.md lists those that are enough",
+            "set TAPSTORE_REDIS_USERNAME and TAPSTORE_REDIS_PASSWORD to a user that has the "
+            "permissions which docs/how-to/redis.md lists",
             codes.EACCES,
         )
     if isinstance(exc, theirs.BusyLoadingError):
