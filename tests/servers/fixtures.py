@@ -13,6 +13,7 @@ from typing import TypeVar
 import pytest
 
 from tests.servers import juicefs, moto, redis, stub_s3
+from tests.servers import nfs as nfs_module
 from tests.servers import radosgw as radosgw_module
 from tests.servers import seaweedfs as seaweedfs_module
 from tests.servers import valkey as valkey_module
@@ -85,6 +86,13 @@ def redis_like(request: pytest.FixtureRequest) -> RedisServer:
     with server.client() as client:
         client.flushall()
     return server
+
+
+@pytest.fixture(scope="session", params=nfs_module.OPTIONS)
+def nfs(request: pytest.FixtureRequest) -> Iterator[nfs_module.Server]:
+    """NFS in each version, with two clients; the clock of the second is an hour ahead."""
+    ahead = (0, 3600)
+    yield from _running(lambda: nfs_module.server(version=request.param, clock_offsets=ahead))
 
 
 def _running(server: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:

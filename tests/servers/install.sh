@@ -2,7 +2,12 @@
 # Install the servers that come as Debian packages, and start none of them.  Quick if all is there.
 set -euo pipefail
 
-packages=(ceph-mon ceph-osd radosgw redis-server)
+packages=(
+  ceph-mon ceph-osd radosgw
+  redis-server
+  # NFS: the server, and clients in guests.
+  nfs-ganesha nfs-ganesha-vfs rpcbind nfs-common user-mode-linux kmod iproute2
+)
 
 missing=()
 for each in "${packages[@]}"; do

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -109,7 +109,8 @@ class Process:
     def kill(self) -> None:
         """End the program at once, as a crash would."""
         if self.running:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended, and its guard is about to
+                os.kill(self.pid, signal.SIGKILL)
         self._guard.wait()
 
     def tail(self) -> str:
