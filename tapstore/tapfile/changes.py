@@ -128,7 +128,7 @@ def _value_changes(
 
 
 def _value_change(path: tuple[str, ...], old: Any, new: Any) -> Iterator[Change]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
+    if isinstance(old, dict) and isinstance(new, dict):
         yield from _value_changes(path, old, new)
     elif isinstance(old, list) and isinstance(new, list) and old and equal(new[: len(old)], old):
         yield Change(path, append=tuple(new[len(old) :]))
@@ -146,7 +146,7 @@ def equal(one: Any, other: Any) -> bool:
         return bool(one == other)
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
+    if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(equal, one, other))
@@ -168,7 +168,7 @@ def value_at(document: Mapping[str, Any], path: Sequence[str]) -> Any:
     else:
         rest = list(path)
     for step in rest:
-        value = value.get(step, UNSET) if isinstance(value, Mapping) else UNSET
+        value = value.get(step, UNSET) if isinstance(value, dict) else UNSET
     return value
 
 
