@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers.guard import GRACE_SECONDS
 from tests.servers.process import (
     REPOSITORY,
     Process,
@@ -28,7 +29,7 @@ def start():
     global folder
     folder = temporary_folder("killed")
     path = folder.__enter__()
-    server = Process("server", ["sh", "-c", "sleep 600 & echo $! > child; wait"], path)
+    server = Process("server", ["sh", "-c", "sleep 600 & echo $! > new; mv new child; wait"], path)
     server.wait_until((path / "child").exists, "ready")
     print(server.pid, path, flush=True)
 thread = threading.Thread(target=start)
@@ -51,12 +52,17 @@ def until(condition, seconds=10):
         time.sleep(0.02)
 
 
+def state(pid):
+    """The letter that `ps` shows for it; empty if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def alive(pid):
     """Whether a process runs; one that waits for its parent to notice does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return state(pid) not in ("", "Z")
 
 
 @pytest.fixture
@@ -92,7 +98,9 @@ def test_a_killed_guard_takes_the_server_with_it(folder):
 
 
 def test_stopping_ends_the_server_and_its_children(folder):
-    server = Process("server", ["sh", "-c", "sleep 600 & echo $! > child; wait"], folder)
+    server = Process(
+        "server", ["sh", "-c", "sleep 600 & echo $! > new; mv new child; wait"], folder
+    )
     server.wait_until((folder / "child").exists, "ready")
     child = int((folder / "child").read_text())
     server.stop()
@@ -104,7 +112,10 @@ def test_stopping_ends_the_server_and_its_children(folder):
 def test_a_stopped_server_can_be_ended(folder):
     server = Process("server", SLEEP, folder)
     os.kill(server.pid, signal.SIGSTOP)
+    until(lambda: state(server.pid) == "T")
+    began = time.monotonic()
     server.stop()
+    assert time.monotonic() - began < GRACE_SECONDS
     assert not alive(server.pid)
 
 

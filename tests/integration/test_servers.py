@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
+from tests.servers.moto_app import OneAtATime
+
 
 def status(call, **request):
     """The HTTP status of a call of boto3."""
@@ -72,6 +74,27 @@ def test_the_gateway_of_juicefs_ignores_conditions(juicefs_s3):
         assert status(client.put_object, **place, Body=b"2", IfNoneMatch="*") == 200
         assert status(client.put_object, **place, Body=b"3", IfMatch=OTHER) == 200
         assert client.get_object(**place)["Body"].read() == b"3"
+
+
+def test_moto_is_entered_by_one_request_at_a_time():
+    meeting = threading.Barrier(2)
+
+    def app(_, start_response):
+        start_response("200 OK", [])
+        yield b"alone" if never_met(meeting) else b"together"
+
+    alone = OneAtATime(app)
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(alone.answer, {}) for _ in range(2)]
+    assert [each.result() for each in answers] == [(200, [], b"alone")] * 2
+
+
+def never_met(barrier):
+    try:
+        barrier.wait(0.3)
+    except threading.BrokenBarrierError:
+        return True
+    return False
 
 
 def test_reads_of_moto_never_fail_while_the_object_is_overwritten(moto_s3):

@@ -350,6 +350,13 @@ def test_a_refusal_is_answered_and_nothing_is_done(stub, s3, status, code, retry
     assert s3.keys() == []
 
 
+def test_an_error_may_come_with_status_200(stub, s3):
+    """As AWS does when assembling the parts takes long."""
+    stub.rules.add(refuse(200, "InternalError"), operation="CompleteMultipartUpload")
+    assert code_of(s3.upload, "k", b"1") == (500, "InternalError")
+    assert s3.keys() == []
+
+
 def test_a_rule_acts_on_the_nth_request_that_meets_it_and_as_often_as_told(stub, s3):
     rule = stub.rules.add(refuse(503, "SlowDown"), operation="PutObject", key="a.*", nth=2, times=2)
     answers = [
