@@ -56,7 +56,8 @@ def _start(program: Path, folder: Path) -> tuple[Process, int]:
         "filer.localSocket": folder / "filer.sock",
         "master.telemetry": "false",
         "master.volumeSizeLimitMB": 64,
-        "volume.max": 32,
+        # Each bucket takes seven; they are as large as what is in them.
+        "volume.max": 7000,
         "volume.preStopSeconds": 0,
     }
     process = Process(
