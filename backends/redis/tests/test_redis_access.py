@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,6 +19,8 @@ from tapstore.registry import open_locks
 from tapstore.stores.memory import MemoryStore
 from tapstore_redis import RedisLockService, open_bell
 from tapstore_redis.opening import read_address
+from tests.servers.certificates import Certificates
+from tests.servers.certificates import make as make_certificates
 from tests.servers.process import Process, free_ports, temporary_folder
 
 HOW_TO = Path(__file__).parents[3] / "docs" / "how-to" / "redis.md"
@@ -114,33 +115,20 @@ def test_user_and_password_come_from_the_environment(own_server):
 
 
 @pytest.fixture(scope="module")
-def certificates() -> Iterator[Path]:
+def certificates() -> Iterator[Certificates]:
+    """For 127.0.0.1."""
     with temporary_folder("certificates") as folder:
-        folder.joinpath("redis.ext").write_text(
-            "subjectAltName=IP:127.0.0.1\nsubjectKeyIdentifier=hash\n"
-            "authorityKeyIdentifier=keyid\nbasicConstraints=CA:FALSE\n"
-        )
-        for command in (
-            "openssl req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.crt -days 2 "
-            "-subj /CN=test-ca -addext keyUsage=critical,keyCertSign",
-            "openssl req -newkey rsa:2048 -nodes -keyout redis.key -out redis.csr "
-            "-subj /CN=127.0.0.1",
-            "openssl x509 -req -in redis.csr -CA ca.crt -CAkey ca.key -CAcreateserial "
-            "-out redis.crt -days 2 -extfile redis.ext",
-        ):
-            subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
-        yield folder
+        yield make_certificates(folder)
 
 
 @pytest.fixture
-def tls_port(server: RedisServer, certificates: Path) -> Iterator[int]:
-    crt, key = certificates / "redis.crt", certificates / "redis.key"
-    with tls_proxy(server.port, crt, key) as port:
+def tls_port(server: RedisServer, certificates: Certificates) -> Iterator[int]:
+    with tls_proxy(server.port, certificates) as port:
         yield port
 
 
 def test_tls_with_the_right_authority_works(tls_port, certificates, opened):
-    use_everything(opened(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={certificates}/ca.crt"))
+    use_everything(opened(f"rediss://127.0.0.1:{tls_port}/0?ssl_ca_certs={certificates.authority}"))
 
 
 def test_tls_with_an_unknown_authority_is_refused_with_what_helps(tls_port, opened):
@@ -151,10 +139,11 @@ def test_tls_with_an_unknown_authority_is_refused_with_what_helps(tls_port, open
     assert time.monotonic() - began < 2
 
 
-def test_tls_for_another_host_is_refused(tls_port, certificates, opened):
-    service = opened(f"rediss://localhost:{tls_port}/0?ssl_ca_certs={certificates}/ca.crt")
-    with pytest.raises(StoreError, match="certificate"):
-        service.acquire("gpu", ANNA, ttl=30)
+def test_tls_for_another_host_is_refused(server, certificates, opened):
+    with tls_proxy(server.port, certificates, host="127.0.0.2") as port:
+        service = opened(f"rediss://127.0.0.2:{port}/0?ssl_ca_certs={certificates.authority}")
+        with pytest.raises(StoreError, match="certificate"):
+            service.acquire("gpu", ANNA, ttl=30)
 
 
 # Sentinels
@@ -165,7 +154,7 @@ def sentinels(kind: str) -> Iterator[tuple[str, RedisServer, RedisServer]]:
     """A URL, the master, and its replica."""
     with ExitStack() as stack:
         master = stack.enter_context(running(kind))
-        replica = stack.enter_context(running(kind, "--replicaof", "127.0.0.1", str(master.port)))
+        replica = stack.enter_context(running(kind, replicaof=f"127.0.0.1 {master.port}"))
         folder = stack.enter_context(temporary_folder("sentinel"))
         (port,) = free_ports(1)
         configuration = folder / "sentinel.conf"
@@ -220,7 +209,7 @@ def test_a_service_that_the_sentinels_do_not_know_is_named(sentinels, opened):
 def cluster(kind: str) -> Iterator[str]:
     """Two nodes with half of the slots each."""
     with ExitStack() as stack:
-        nodes = [stack.enter_context(running(kind, "--cluster-enabled", "yes")) for _ in range(2)]
+        nodes = [stack.enter_context(running(kind, cluster_enabled="yes")) for _ in range(2)]
         with nodes[0].client() as first, nodes[1].client() as second:
             first.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 8191)
             second.execute_command("CLUSTER", "ADDSLOTSRANGE", 8192, 16383)

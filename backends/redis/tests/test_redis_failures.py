@@ -112,7 +112,7 @@ def test_a_full_server_still_ends_and_renews_leases(own_server, opened):
 
 def test_a_replica_refuses_and_says_so(kind, opened):
     (port,) = free_ports(1)
-    with running(kind, "--replicaof", "127.0.0.1", str(port)) as replica:
+    with running(kind, replicaof=f"127.0.0.1 {port}") as replica:
         service = opened(replica.url)
         error = error_of(lambda: service.acquire("gpu", ANNA, ttl=30))
     assert isinstance(error, StoreError)

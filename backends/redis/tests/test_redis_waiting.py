@@ -165,10 +165,12 @@ def test_the_next_one_is_called_when_the_first_gives_up_at_its_turn(server, open
 
 def test_two_leases_have_two_queues(server, opened):
     anna, bert = opened(server.url), opened(server.url)
-    anna.acquire("gpu-0", ANNA, ttl=30)
+    lease = anna.acquire("gpu-0", ANNA, ttl=30)
     with server.client() as client:
-        wait_in_line(bert, client, 1, name="gpu-0", wait=3)
+        waiting = wait_in_line(bert, client, 1, name="gpu-0")
     assert bert.acquire("gpu-1", BERT, ttl=30).owner == BERT
+    anna.release(lease)
+    assert waiting.result(20).name == "gpu-0"
 
 
 def test_two_sessions_on_one_server_do_not_meet(server, opened):
@@ -178,13 +180,15 @@ def test_two_sessions_on_one_server_do_not_meet(server, opened):
 
 def test_nothing_stays_of_a_queue_that_nobody_looks_at(server, opened):
     anna, bert = opened(server.url), opened(server.url)
-    anna.acquire("gpu", ANNA, ttl=30)
+    lease = anna.acquire("gpu", ANNA, ttl=30)
     with server.client() as client:
-        wait_in_line(bert, client, 1, wait=2)
+        waiting = wait_in_line(bert, client, 1)
         for key in client.keys("tapstore:*:queue:*") + client.keys("tapstore:*:alive:*"):
             assert 0 < client.pttl(key) <= 30_000
         for key in ("tapstore:{s1}:lock:gpu", "tapstore:{s1}:held"):
             assert client.pttl(key) == -1  # what may be evicted must not be a lease
+    anna.release(lease)
+    waiting.result(20)
 
 
 @pytest.mark.parametrize("phase", ["queued", "granted", "held"])

@@ -7,15 +7,16 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+
+from tests.servers.certificates import Certificates
 
 
 @contextmanager
-def tls_proxy(target: int, certificate: Path, key: Path) -> Iterator[int]:
+def tls_proxy(target: int, files: Certificates, *, host: str = "127.0.0.1") -> Iterator[int]:
     """Its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    listener = socket.create_server(("127.0.0.1", 0))
+    context.load_cert_chain(files.certificate, files.key)
+    listener = socket.create_server((host, 0))
     ends: list[socket.socket] = []
 
     def serve(plain: socket.socket) -> None:
