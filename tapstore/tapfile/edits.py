@@ -48,8 +48,12 @@ def apply_changes(
     """
     before = state
     by_participant: dict[str, dict[str, Change]] = {}
-    shown = model.to_doc(state)
     changed = {change.path[0] for change in changes}
+    # A list that is not changed need not be written out; another one stands for it.
+    unread: dict[str, Any] = {
+        name: [] for name in ("participants", "artifacts") if name not in changed
+    }
+    shown = model.to_doc(state, known=(state, unread))
     doc = {key: copied(value) if key in changed else value for key, value in shown.items()}
     for change in changes:
         kind = change.path[0]
