@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
-from urllib.parse import quote, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from tapstore.errors import InvalidKeyError
 
@@ -140,3 +140,58 @@ def mask_url(url: str) -> str:
         if item
     )
     return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))
+
+
+_SECRET = re.compile(
+    r"pass|pwd|secret|token|credential|sig(nature)?$|api_?key|access_?key", re.IGNORECASE
+)
+
+
+def without_password(url: str) -> str:
+    """`url` as others may keep it: without a password, and without options that sound like one.
+
+    The name of the user stays.  Raises `InvalidKeyError` if a password may hide elsewhere.
+    """
+    if "://" not in url:
+        return url
+    parts = _split(url)
+    user_info, at, hosts = parts.netloc.rpartition("@")
+    user = user_info.partition(":")[0]
+    query = "&".join(
+        item
+        for item in parts.query.split("&")
+        if item and not _SECRET.search(unquote(item.partition("=")[0]))
+    )
+    netloc = f"{user}@{hosts}" if at and user else hosts
+    return urlunsplit((parts.scheme, netloc, parts.path, query, ""))
+
+
+def same_service(url: str, other: str) -> bool:
+    """Whether two URLs (or names) mean the same server, whoever asks it.
+
+    Options count: one that is unknown here may choose what is served.
+    """
+    return _service(url) == _service(other)
+
+
+def _service(url: str) -> tuple[object, ...]:
+    if "://" not in url:
+        return (url,)
+    parts = _split(without_password(url))
+    hosts = parts.netloc.rpartition("@")[2]
+    return parts.scheme, hosts.lower(), parts.path, sorted(parts.query.split("&"))
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        parts = None
+    # `/`, `?` or `#` in a password end what counts as the host, and the rest of it would be kept.
+    if parts is None or "@" in f"{parts.path}{parts.query}{parts.fragment}":
+        scheme = url.partition("://")[0]
+        raise InvalidKeyError(
+            f"invalid URL '{scheme}://…': it is malformed; '/', '?', '#' and '@' in a user or "
+            "password are written %2F, %3F, %23 and %40"
+        )
+    return parts

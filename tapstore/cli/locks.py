@@ -1,4 +1,7 @@
-"""`tapstore lock | locks`: hold a named lock while a command runs; see and end who holds what."""
+"""`tapstore lock | locks`: hold a named lock while a command runs; see and end who holds what.
+
+Also: what keeps the locks of a session, and how that is changed.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from tapstore.cli.invocation import Invocation, agent_option, common_options
 from tapstore.cli.params import duration, duration_or_forever, or_none
 from tapstore.clock import format_time_ms
 from tapstore.errors import NotFoundError
+from tapstore.keys import mask_url
 
 if TYPE_CHECKING:
     from tapstore.types import Holder
@@ -91,15 +95,17 @@ def locks(ctx: click.Context) -> None:
     invocation: Invocation = ctx.obj
     session = invocation.open()
     now = session.store.now()
+    service = mask_url(session.locks.name)
     seen = lockfile.look(session)
     found = [h for name in session.locks.names() if (h := session.locks.inspect(name)) is not None]
     invocation.answer(
         {
             "session_id": session.id,
+            "service": service,
             "locks": [_value(h) for h in found],
             "tapfile_lock": lockfile.value(seen),
         },
-        *(_table(found, now) if found else ["nobody holds a lock"]),
+        *(_table(found, now) if found else [f"nobody holds a lock ({service})"]),
         *([] if seen is None else filter(None, [lockfile.line(seen), lockfile.advice(seen)])),
     )
 
@@ -156,6 +162,63 @@ def release(invocation: Invocation, name: str, generation: int) -> None:
     invocation.answer(
         {"session_id": session.id, "name": name, "generation": generation},
         f"generation {generation} of lock {name} is released",
+    )
+
+
+@locks.command()
+@common_options
+@agent_option
+@click.argument("service", metavar="SERVICE")
+@click.option(
+    "--wait",
+    type=duration,
+    default=30.0,
+    metavar="DURATION",
+    help="Wait so long for who holds locks in the old service.  [default: 30 s]",
+)
+@click.option("--force", is_flag=True, help="Then end what is still held there.")
+@click.option(
+    "--old-is-gone",
+    is_flag=True,
+    help="Do not ask the old service, only wait.  Whoever still reaches it, or holds a lock there "
+    "with a longer ttl than that, may believe in its lock beside a new holder.",
+)
+@click.pass_obj
+def switch(
+    invocation: Invocation, service: str, wait: float, force: bool, old_is_gone: bool
+) -> None:
+    """Have everybody use another lock service: o_excl, store, or a URL.
+
+    Agents that are at work need not stop: what they hold stays theirs, and their next lock comes
+    from the new service.  Exits with 4 if something is still held in the old one after the wait:
+    the switch is made then, but these locks cannot be had before they are given back.  Repeat the
+    command to go on after a failure.
+
+    \b
+    tapstore locks switch redis://cache:6379/0
+    """  # fmt: skip
+    if force and old_is_gone:
+        raise click.UsageError("--force ends locks in the old service, which --old-is-gone ignores")
+    session = invocation.open()
+    done = session.switch_locks(
+        service, wait=wait, force=force, old_is_gone=old_is_gone, agent=invocation.agent
+    )
+    said = {
+        None: f"session {session.id} uses {done.locks} already",
+        "drained": f"session {session.id} uses {done.locks} now; nobody holds a lock in "
+        f"{done.former}",
+        "forced": f"session {session.id} uses {done.locks} now; what was held in {done.former} "
+        "was ended",
+        "unasked": f"session {session.id} uses {done.locks} now; {done.former} was not asked",
+    }
+    invocation.answer(
+        {
+            "session_id": session.id,
+            "service": done.locks,
+            "former": done.former or None,
+            "how": done.how,
+        },
+        said[done.how],
     )
 
 

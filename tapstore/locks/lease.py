@@ -150,7 +150,7 @@ class LeaseService(LockService):
 
     def inspect(self, name: str) -> Holder | None:
         state = self._find(self._folder(name))
-        if isinstance(state, _Free) or state.ended is not None:
+        if isinstance(state, _Free):
             return None
         return _holder(state.issued, state.grant, state.sign.seen)
 

@@ -19,10 +19,10 @@ from tapstore.errors import (
     NotAllowedError,
     UnsupportedOperationError,
 )
-from tapstore.keys import check_name, encode_name, mask_url
+from tapstore.keys import check_name, encode_name, without_password
 from tapstore.locks.tapfile_lock import TapfileLock
 from tapstore.sessions import config as configs
-from tapstore.sessions import direct, logged, place
+from tapstore.sessions import direct, lockservice, logged, place
 from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
 from tapstore.sessions.direct import DirectRevisions
 from tapstore.sessions.logged import LoggedRevisions
@@ -43,12 +43,23 @@ _GITIGNORE = """\
 .tapstore-tmp-*
 *.tmp
 .tap/locks/
+.tap/*/leases/
 .tap/heartbeats/
 """
 
 
-def assemble(store: Store, config: SessionConfig, config_bytes: bytes, clock: Clock) -> Session:
-    """The session of this configuration; nothing is looked at yet."""
+def assemble(
+    store: Store,
+    config: SessionConfig,
+    config_bytes: bytes,
+    clock: Clock,
+    *,
+    locks: str | None = None,
+) -> Session:
+    """The session of this configuration; nothing is looked at yet.
+
+    `locks`: a URL of the opener's own for the lock service, with credentials.
+    """
     view = _view(store, config, clock)
     revisions: Revisions
     if config.commits == "direct":
@@ -63,7 +74,7 @@ def assemble(store: Store, config: SessionConfig, config_bytes: bytes, clock: Cl
         clock=clock,
         user_check=_user_check(store, config),
     )
-    return Session(state, clock=clock)
+    return Session(state, locks=locks, clock=clock)
 
 
 def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
@@ -124,7 +135,7 @@ def create(
     fsspec's own `(filesystem, path)`; `storage_options` as in fsspec.
     `locks`: who keeps named leases: `o_excl` (files or objects that are created exclusively),
     `store` (one object each, where the place can compare; the default there), or a URL such as
-    `redis://host:6379/0`.
+    `redis://host:6379/0`; the session remembers it, without the password.
     `accept`: "lock-only", on a place that ignores conditions, together with a lock service
     outside of it: a writer that is stopped in the middle of a write for longer than the lock
     lasts may then undo what others committed meanwhile.
@@ -156,7 +167,7 @@ def create(
         incarnation=new_id(),
         created_at=format_time_ms(now),
         tapfile_format=tapfile_format,
-        locks=locks,
+        locks=without_password(locks),
         commits="direct" if direct_commits else "logged",
         place="" if found.files else store.identity,
         capabilities=None if found.files else found,
@@ -199,7 +210,7 @@ def create(
     config_bytes = configs.create(store, config)
     if isinstance(store, LocalStore):
         _make_folders(store, tapfile)
-    session = assemble(store, config, config_bytes, clock)
+    session = assemble(store, config, config_bytes, clock, locks=locks)
     session.state.publish()
     return session
 
@@ -228,16 +239,14 @@ def open(
 ) -> Session:
     """Open the session at `url` (as in `create`).
 
-    `locks`, if given, has to be the lock service that the session remembers.  Raises
+    `locks`, if given, has to be the lock service that the session uses, else `NotAllowedError`
+    names both; its user and password are used by this process only.  Raises
     `SessionNotFoundError`.
     """
     store = registry.open_store(url, storage_options=storage_options, clock=clock)
     data = configs.raw(store)
     config = configs.parse(store, data)
-    if locks is not None and locks != config.locks:
-        raise NotAllowedError(
-            f"session {config.session_id} uses locks={config.locks!r}, not {mask_url(locks)!r}; "
-            "all who open it must use the same: leave `locks` out"
-        )
+    if locks is not None:
+        lockservice.check_same(store, config, locks)
     store = place.reopened(store, config, locks or config.locks, clock)
-    return assemble(store, config, data, clock)
+    return assemble(store, config, data, clock, locks=locks)

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from tapstore import registry
-from tapstore.abc import Clock, LockService
+from tapstore.abc import Clock
 from tapstore.artifacts import external, paths
 from tapstore.artifacts import publish as staging
 from tapstore.artifacts.model import Artifact
@@ -35,11 +34,13 @@ from tapstore.errors import (
 from tapstore.keys import check_name, encode_name, mask_url
 from tapstore.locks.guard import Guard
 from tapstore.sessions import config as configs
-from tapstore.sessions import heartbeats, history, notices
+from tapstore.sessions import heartbeats, history, lockswitch, notices
 from tapstore.sessions.artifactfiles import ArtifactFiles
 from tapstore.sessions.claim import Claim
 from tapstore.sessions.config import new_id
 from tapstore.sessions.history import LogEntry
+from tapstore.sessions.lockservice import SessionLocks
+from tapstore.sessions.lockswitch import Switched
 from tapstore.sessions.state import SessionState
 from tapstore.sessions.waiting import Waiter
 from tapstore.sessions.watchdog import Watchdog
@@ -53,13 +54,17 @@ from tapstore.types import CREATE, Owner
 class Session:
     """One session at one place.  Made by `tapstore.create` and `tapstore.open`."""
 
-    def __init__(self, state: SessionState, *, clock: Clock = SYSTEM_CLOCK) -> None:
+    def __init__(
+        self, state: SessionState, *, locks: str | None = None, clock: Clock = SYSTEM_CLOCK
+    ) -> None:
+        """`locks`: a URL of the opener's own for the lock service, with credentials."""
         self.state = state
         self.store = state.store
         self.config = state.config
         self.clock = clock
         self.url = state.store.url
-        self._locks: LockService | None = None
+        self._given_locks = locks
+        self._locks: SessionLocks | None = None
         self._watchdog = Watchdog(state, clock=clock)
 
     # Reading
@@ -472,17 +477,40 @@ class Session:
     # Locks, watchdog
 
     @property
-    def locks(self) -> LockService:
-        """The lock service of the session."""
+    def locks(self) -> SessionLocks:
+        """The lock service of the session: whichever is in force."""
         if self._locks is None:
-            self._locks = registry.open_locks(
-                self.config.locks,
-                self.store,
-                configs.LOCKS_PREFIX,
-                scope=self.config.incarnation,
-                clock=self.clock,
+            self._locks = SessionLocks(
+                self.store, self.config, given=self._given_locks, clock=self.clock
             )
         return self._locks
+
+    def switch_locks(
+        self,
+        locks: str,
+        *,
+        wait: float = 30,
+        force: bool = False,
+        old_is_gone: bool = False,
+        agent: str = "",
+    ) -> Switched:
+        """Have everybody use another lock service from now on, also who has the session open.
+
+        Waits up to `wait` seconds for the leases that are held in the old one; then `force` ends
+        them, else `LeaseUnavailableError` says who holds what: only these cannot be had before
+        they are given back.  With `old_is_gone` the old one is not asked, only waited for: whoever
+        can still reach it, or holds a lease with a longer ttl than `wait`, may believe in it beside
+        a new holder.  Repeat the call to go on after a failure.
+        """
+        lockswitch.check_can_switch(self.config.exclusion, f"session {self.id}")
+        return lockswitch.switch(
+            self.locks,
+            locks,
+            owner=_owner(agent),
+            wait=wait,
+            force=force,
+            old_is_gone=old_is_gone,
+        )
 
     def lock(
         self,
@@ -499,13 +527,7 @@ class Session:
         `guard.lease.generation` is the fencing token.  Raises `LeaseUnavailableError` naming the
         holder when `wait` seconds (None: for ever) are over.
         """
-        owner = Owner(
-            agent=agent or f"{socket.gethostname()}:{os.getpid()}",
-            instance=new_id(),
-            host=socket.gethostname(),
-            pid=os.getpid(),
-        )
-        lease = self.locks.acquire(name, owner, ttl=ttl, wait=wait, reason=reason)
+        lease = self.locks.acquire(name, _owner(agent), ttl=ttl, wait=wait, reason=reason)
         return Guard(self.locks, lease, clock=self.clock, on_lost=on_lost)
 
     def sweep(self, *, by: str = "watchdog") -> builtins.list[Participant]:
@@ -531,6 +553,13 @@ class Session:
 
     def __repr__(self) -> str:
         return f"<Session {self.id} at {mask_url(self.url)}>"
+
+
+def _owner(agent: str) -> Owner:
+    host = socket.gethostname()
+    return Owner(
+        agent=agent or f"{host}:{os.getpid()}", instance=new_id(), host=host, pid=os.getpid()
+    )
 
 
 def list_names(given: Iterable[str], what: str) -> list[str]:

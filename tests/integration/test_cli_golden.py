@@ -66,6 +66,7 @@ gc               gc
 gc-too-young     gc --older-than 1s
 watchdog         watchdog --once
 locks            locks
+locks-switch     locks switch o_excl --agent boss
 locks-release    locks release gpu --generation 1
 lock-no-command  lock gpu -- ./missing
 agent-run        agent run --role reviewer --agent a1 --once --idle 0 -- echo fine

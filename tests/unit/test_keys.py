@@ -13,7 +13,9 @@ from tapstore.keys import (
     encode_name,
     is_key,
     mask_url,
+    same_service,
     shell_word,
+    without_password,
 )
 
 
@@ -61,6 +63,48 @@ def test_a_shell_reads_one_word_and_nothing_else(word):
 def test_urls_are_shown_without_credentials():
     masked = mask_url("s3://key:secret@host/bucket/p?token=abc")
     assert masked == "s3://***@host/bucket/p?token=***"
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("o_excl", "o_excl"),
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("redis://anna:secret@host/0", "redis://anna@host/0"),
+        ("redis://:secret@host/0", "redis://host/0"),
+        ("rediss+sentinel://a:b@h1:1,h2:2/main/0?socket_timeout=2",
+         "rediss+sentinel://a@h1:1,h2:2/main/0?socket_timeout=2"),
+        ("unix://a:secret@/run/redis.sock?db=1", "unix://a@/run/redis.sock?db=1"),
+        ("etcd://h/p?ns=x&token=secret&ssl_password=secret#secret", "etcd://h/p?ns=x"),
+        ("etcd://h/p?%70assword=secret", "etcd://h/p"),
+    ],
+)  # fmt: skip
+def test_a_url_that_is_kept_has_no_password(url, kept):
+    assert without_password(url) == kept
+
+
+@pytest.mark.parametrize("url", ["redis://u:sec/ret@h/0", "redis://u:sec?ret@h/0",
+                                 "redis://u:sec#ret@h/0", "redis://u:secret@[h/0"])  # fmt: skip
+def test_a_url_that_may_hide_a_password_is_refused_without_showing_it(url):
+    with pytest.raises(InvalidKeyError, match=r"redis://….*%2F") as caught:
+        without_password(url)
+    assert "ret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "other", "same"),
+    [
+        ("redis://h/0", "redis://anna:secret@h/0", True),
+        ("redis://bert:other@H/0", "redis://anna:secret@h/0", True),
+        ("etcd://h?a=1&b=2", "etcd://h?b=2&token=x&a=1", True),
+        ("redis://h/0", "redis://h/1", False),
+        ("redis://h/0", "rediss://h/0", False),
+        ("unix:///r.sock?db=0", "unix:///r.sock?db=1", False),
+        ("o_excl", "store", False),
+    ],
+)
+def test_who_asks_does_not_make_another_service(url, other, same):
+    assert same_service(url, other) is same
 
 
 @given(st.from_regex(_PLAIN, fullmatch=True))
