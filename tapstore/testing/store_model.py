@@ -74,13 +74,15 @@ def compare_with_memory(clients: list[Store], *, examples: int = 12, steps: int 
         @rule(which=st.integers(0, 3), key=_KEYS, data=_DATA, stale=st.booleans())
         def update(self, which: int, key: str, data: bytes, stale: bool) -> None:
             data = self.unique(data)
+            newer = self.unique(b"newer") if stale else None
             if clients[0].capabilities.update:
-                self.same(which, lambda s: bool(s.put(key, data, _at(s, key, stale)).version))
+                self.same(which, lambda s: bool(s.put(key, data, _at(s, key, newer)).version))
 
         @rule(which=st.integers(0, 3), key=_KEYS, stale=st.booleans())
         def delete_version(self, which: int, key: str, stale: bool) -> None:
+            newer = self.unique(b"newer") if stale else None
             if clients[0].capabilities.conditional_delete:
-                self.same(which, lambda s: s.delete(key, version=_at(s, key, stale).version))
+                self.same(which, lambda s: s.delete(key, version=_at(s, key, newer).version))
 
         @rule(which=st.integers(0, 3), key=_KEYS, start=st.integers(0, 50), end=st.integers(0, 50))
         def get(self, which: int, key: str, start: int, end: int) -> None:
@@ -126,9 +128,9 @@ def _answer(call: Callable[[Store], object], store: Store) -> object:
         return type(exc)
 
 
-def _at(store: Store, key: str, stale: bool) -> Update:
-    """The present version, or one that the object has no more."""
+def _at(store: Store, key: str, newer: bytes | None) -> Update:
+    """The present version, or with `newer` one that the object has no more."""
     version = store.head(key).version
-    if stale:
-        store.put(key, b"the version before is stale now", OVERWRITE)
+    if newer is not None:
+        store.put(key, newer, OVERWRITE)
     return Update(version)

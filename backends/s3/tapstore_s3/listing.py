@@ -1,11 +1,17 @@
-"""Listings page by page: one LIST for each thousand names.
+"""Listings page by page, one LIST for each thousand names, in the order of the contract.
 
-S3 sorts by the UTF-8 bytes of the whole key, as the contract asks.  Names that are no keys are
-left out: markers of folders that consoles make, trials of `probe`.
+S3 sorts by the UTF-8 bytes of whole keys.  Servers that keep folders inside (SeaweedFS) list them
+folder by folder, with all of `a/…` before `a-b`; where a listing shows that, folders are listed
+one by one and sorted here.  It costs a LIST for each folder then.
+
+Names that are no keys are left out: markers of folders that consoles make, trials of `probe`.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,14 +20,93 @@ from tapstore.types import ObjectInfo
 
 Send = Callable[..., dict[str, Any]]
 
+# What sorts before the slash.
+_BELOW_SLASH = re.compile(r"[ -.]")
 
-def objects(send: Send, base: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
-    """Yield what lies below `base + prefix` behind `base + start_after`."""
-    after = base + start_after if start_after else None
-    for page in _pages(send, Prefix=base + prefix, StartAfter=after):
+
+class UnsortedError(Exception):
+    """The server lists in another order than that of whole keys."""
+
+
+class Listings:
+    """The listings of one store, and what they have shown of the server's order."""
+
+    def __init__(self, send: Send, base: str) -> None:
+        self._send = send
+        self._base = base
+        self._by_folder = False
+
+    def objects(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        """Yield the objects whose key starts with `prefix` and sorts after `start_after`.
+
+        Raises `UnsortedError` if it shows too late that the server has an order of its own; the
+        next listing then comes in order.
+        """
+        last = start_after
+        if not self._by_folder:
+            for number, page in enumerate(self._pages(prefix, start_after)):
+                found = list(self._described(page, start_after))
+                keys = [last, *(info.key for info in found)]
+                if any(one > other for one, other in itertools.pairwise(keys)):
+                    self._by_folder = True
+                    if number:
+                        raise UnsortedError
+                    break
+                yield from found
+                last = keys[-1]
+            else:
+                return
+        folder, slash, _ = prefix.rpartition("/")
+        yield from self._walk(folder + slash, prefix, start_after)
+
+    def children(self, folder: str) -> Iterator[str]:
+        """Yield the names directly below `folder` (empty or ending in `/`)."""
+        held: list[str] = []
+        for page in self._pages(folder, "", Delimiter="/"):
+            names = [entry["Key"] for entry in page.get("Contents", ())]
+            names += [entry["Prefix"] for entry in page.get("CommonPrefixes", ())]
+            # Of a server that keeps folders, `a/` may be on a page before `a-b`: it is held back
+            # until something comes that sorts after it in either order.
+            for name in sorted(names, key=lambda name: name.removesuffix("/")):
+                child = name[len(self._base) + len(folder) :]
+                if not is_key(child.removesuffix("/")):
+                    continue
+                while held and held[0] < child:
+                    yield heapq.heappop(held)
+                if child.endswith("/"):
+                    heapq.heappush(held, child)
+                else:
+                    yield child
+        while held:
+            yield heapq.heappop(held)
+
+    def trials(self) -> Iterator[tuple[str, float]]:
+        """Yield whole name and time of the objects that `probe` left behind."""
+        for page in self._pages(TEMP_MARK, ""):
+            for entry in page.get("Contents", ()):
+                yield entry["Key"], entry["LastModified"].timestamp()
+
+    def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
+        here: list[tuple[str, ObjectInfo | None]] = []
+        begin = start_after if start_after.startswith(folder) else ""
+        for page in self._pages(max(folder, prefix, key=len), begin, Delimiter="/"):
+            here += [(info.key, info) for info in self._described(page, start_after)]
+            here += [
+                (entry["Prefix"].removeprefix(self._base), None)
+                for entry in page.get("CommonPrefixes", ())
+            ]
+        # All of it: a file may come after a folder that it sorts before.
+        for key, info in sorted(here, key=lambda pair: pair[0]):
+            if info is not None:
+                yield info
+            # The keys in a folder are all on one side of start_after, unless that lies in it too.
+            elif key > start_after or start_after.startswith(key):
+                yield from self._walk(key, "", start_after)
+
+    def _described(self, page: dict[str, Any], start_after: str) -> Iterator[ObjectInfo]:
         for entry in page.get("Contents", ()):
-            key = entry["Key"].removeprefix(base)
-            if is_key(key):
+            key = entry["Key"].removeprefix(self._base)
+            if key > start_after and is_key(key):
                 yield ObjectInfo(
                     key=key,
                     size=entry["Size"],
@@ -30,30 +115,30 @@ def objects(send: Send, base: str, prefix: str, start_after: str) -> Iterator[Ob
                     modified=float(int(entry["LastModified"].timestamp())),
                 )
 
+    def _pages(self, prefix: str, start_after: str, **more: str) -> Iterator[dict[str, Any]]:
+        begin = _before(start_after, prefix)
+        after = self._base + begin if begin else None
+        token = None
+        while True:
+            page = self._send(
+                "list_objects_v2",
+                Prefix=self._base + prefix,
+                StartAfter=after,
+                ContinuationToken=token,
+                **more,
+            )
+            yield page
+            token = page.get("NextContinuationToken")
+            if not page.get("IsTruncated") or not token:
+                return
 
-def children(send: Send, folder: str) -> Iterator[str]:
-    """Yield the names directly below `folder` (a whole name that is empty or ends in `/`)."""
-    for page in _pages(send, Prefix=folder, Delimiter="/"):
-        names = [entry["Key"] for entry in page.get("Contents", ())]
-        names += [entry["Prefix"] for entry in page.get("CommonPrefixes", ())]
-        for name in sorted(names):
-            child = name.removeprefix(folder)
-            if is_key(child.removesuffix("/")):
-                yield child
 
+def _before(start_after: str, prefix: str) -> str:
+    """Something that sorts no later than `start_after`, in either order.
 
-def trials(send: Send, base: str) -> Iterator[tuple[str, float]]:
-    """Yield whole name and time of the objects directly below `base` that are no keys of ours."""
-    for page in _pages(send, Prefix=base + TEMP_MARK):
-        for entry in page.get("Contents", ()):
-            yield entry["Key"], entry["LastModified"].timestamp()
-
-
-def _pages(send: Send, **parameters: Any) -> Iterator[dict[str, Any]]:
-    token = None
-    while True:
-        page = send("list_objects_v2", ContinuationToken=token, **parameters)
-        yield page
-        token = page.get("NextContinuationToken")
-        if not page.get("IsTruncated") or not token:
-            return
+    By folders, `a/b` sorts before `a-b`: a listing after `a-b` would miss it.  What comes too
+    much is for the caller to leave out.
+    """
+    common = len(prefix) if start_after.startswith(prefix) else 0
+    low = _BELOW_SLASH.search(start_after, common)
+    return start_after[: low.start()] if low else start_after

@@ -27,7 +27,7 @@ _LONGEST_SECONDS = 5.0
 class Patience:
     """`seconds` count from the first failure."""
 
-    def __init__(self, clock: Clock, *, seconds: float = 60.0) -> None:
+    def __init__(self, clock: Clock, *, seconds: float = 30.0) -> None:
         self._clock = clock
         self._seconds = seconds
 

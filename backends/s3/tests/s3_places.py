@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -13,18 +14,28 @@ from tapstore.testing.place import Place
 from tapstore_s3 import open_store
 from tests.servers.s3 import S3Server
 
-_oracles: dict[str, Any] = {}
+_clients: dict[str, Any] = {}
+_buckets: dict[str, str] = {}
 
 
-def _oracle(endpoint: str, server: S3Server) -> Any:
+def _oracle(server: S3Server) -> Any:
     """One client for all tests of a server: to make one takes longer than most tests."""
-    if endpoint not in _oracles:
-        _oracles[endpoint] = server.client().__enter__()
-    return _oracles[endpoint]
+    if server.endpoint not in _clients:
+        _clients[server.endpoint] = server.client().__enter__()
+    return _clients[server.endpoint]
+
+
+def _bucket(server: S3Server) -> str:
+    if server.endpoint not in _buckets:
+        _buckets[server.endpoint] = server.new_bucket()
+    return _buckets[server.endpoint]
 
 
 class BucketPlace(Place):
-    """A prefix of a new bucket."""
+    """A prefix of its own, in a bucket that all places of a server share; `prefix` ends it.
+
+    A new bucket is slow on some servers, and others allow only so many.  An empty prefix is one.
+    """
 
     def __init__(
         self,
@@ -33,9 +44,11 @@ class BucketPlace(Place):
         wrap: Callable[[Store], Store] = lambda store: store,
         **options: Any,
     ) -> None:
-        self.bucket = server.new_bucket()
+        if prefix:
+            prefix = f"{secrets.token_hex(6)}/{prefix}"
+        self.bucket = _bucket(server) if prefix else server.new_bucket()
         self.url = f"s3://{self.bucket}/{prefix}".rstrip("/")
-        self.oracle = _oracle(server.endpoint, server)
+        self.oracle = _oracle(server)
         self.options = {**server.storage_options, **options}
         self.below = f"{prefix}/" if prefix else ""
         self._wrap = wrap

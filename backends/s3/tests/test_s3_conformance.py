@@ -33,3 +33,25 @@ class S3StoreTests(StoreTests):
 class TestMoto(S3StoreTests):
     capabilities = ALL
     server = "moto_s3"
+
+
+class TestMotoAtTheTop(S3StoreTests):
+    capabilities = ALL
+    server = "moto_s3"
+    prefix = ""
+    many = 50
+
+
+class TestStub(S3StoreTests):
+    capabilities = ALL
+    server = "stub_s3_server"
+
+
+class TestSeaweedFS(S3StoreTests):
+    capabilities = ALL
+    server = "seaweedfs"
+
+
+class TestRadosgw(S3StoreTests):
+    capabilities = Capabilities(create=True, update=True, conditional_delete=False, files=False)
+    server = "radosgw"
