@@ -126,6 +126,9 @@ class StoreError(TapstoreError, OSError):
 
     exit_code = 9
 
+    retry_after_seconds: float | None = None
+    """How long the place asked to wait before the next attempt, if it did."""
+
 
 class BackendNotInstalledError(TapstoreError, ImportError):
     """The URL or lock service needs a package that is not installed; names the pip command."""

@@ -18,7 +18,7 @@ from typing import BinaryIO, TypeVar
 from tapstore import failures
 from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import OutcomeUnknownError, StoreError
+from tapstore.errors import OutcomeUnknownError, StoreError, TapstoreError
 from tapstore.keys import check_prefix
 from tapstore.stores.wrapper import WrapperStore
 from tapstore.types import (
@@ -43,7 +43,10 @@ TRANSIENT = frozenset(
 
 
 class RetryStore(WrapperStore):
-    """Full jitter: the n-th pause is drawn from 0 … `min(longest, first * 2**n)` seconds."""
+    """Full jitter: the n-th pause is drawn from 0 … `min(longest, first * 2**n)` seconds.
+
+    It is longer where the place asks for it, and none ends after the deadline.
+    """
 
     def __init__(
         self,
@@ -108,11 +111,11 @@ class RetryStore(WrapperStore):
             try:
                 return action()
             except OutcomeUnknownError as exc:
-                if not though_unknown or not next(pauses, False):
+                if not though_unknown or not pauses.take(exc):
                     raise
                 doubt = exc
             except StoreError as exc:
-                if exc.errno not in TRANSIENT or not next(pauses, False):
+                if exc.errno not in TRANSIENT or not pauses.take(exc):
                     if doubt is None:
                         raise
                     # This attempt changed nothing, but an earlier one may have.
@@ -130,19 +133,42 @@ class RetryStore(WrapperStore):
                     last = name(item)
                     pauses = self._pauses()
             except StoreError as exc:
-                if exc.errno not in TRANSIENT or not next(pauses, False):
+                if exc.errno not in TRANSIENT or not pauses.take(exc):
                     raise
             else:
                 return
 
-    def _pauses(self) -> Iterator[bool]:
-        """Each step is a pause; the end is the deadline, which counts from the first of them."""
-        deadline = self._clock.monotonic() + self._deadline
-        bound = self._first
-        while True:
-            pause = self._draw() * bound
-            if self._clock.monotonic() + pause > deadline:
-                return
-            self._clock.sleep(pause)
-            yield True
-            bound = min(bound * 2, self._longest)
+    def _pauses(self) -> _Pauses:
+        return _Pauses(self._clock, self._deadline, self._first, self._longest, self._draw)
+
+
+class _Pauses:
+    """Each `take` is a pause; the deadline counts from the first of them."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        deadline_seconds: float,
+        first: float,
+        longest: float,
+        draw: Callable[[], float],
+    ) -> None:
+        self._clock = clock
+        self._seconds = deadline_seconds
+        self._bound = first
+        self._longest = longest
+        self._draw = draw
+        self._deadline: float | None = None
+
+    def take(self, exc: TapstoreError) -> bool:
+        """Sleep after `exc`; False at once if that would last until after the deadline."""
+        now = self._clock.monotonic()
+        if self._deadline is None:
+            self._deadline = now + self._seconds
+        asked = exc.retry_after_seconds if isinstance(exc, StoreError) else None
+        pause = max(self._draw() * self._bound, asked or 0.0)
+        if now + pause > self._deadline:
+            return False
+        self._clock.sleep(pause)
+        self._bound = min(self._bound * 2, self._longest)
+        return True

@@ -204,6 +204,34 @@ def test_pauses_grow_up_to_a_bound_and_are_drawn_below_it(memory, clock):
     assert clock.slept == [0.5, 1.0, 2.0, 2.0, 2.0, 2.0]
 
 
+def asks_to_wait(seconds):
+    def action(key):
+        error = StoreError(f"slow down: {key}")
+        error.errno = errno.EAGAIN
+        error.retry_after_seconds = seconds
+        raise error
+
+    return action
+
+
+def test_a_pause_is_as_long_as_the_place_asks_for(memory, clock):
+    store = RetryStore(
+        FaultyStore(memory, Fault("head", times=2, before=asks_to_wait(7.0))), clock=clock
+    )
+    with pytest.raises(NotFoundError):
+        store.head("a")
+    assert clock.slept == [7.0, 7.0]
+
+
+def test_who_is_asked_to_wait_past_the_deadline_gives_up_at_once(memory, clock):
+    store = RetryStore(
+        FaultyStore(memory, Fault("head", times=9**9, before=asks_to_wait(31.0))), clock=clock
+    )
+    with pytest.raises(StoreError, match="slow down"):
+        store.head("a")
+    assert clock.slept == []
+
+
 @pytest.mark.parametrize("action", ["put", "delete"])
 def test_what_is_safe_to_repeat_is_repeated_though_the_outcome_is_unknown(memory, clock, action):
     memory.put("a", b"old")
