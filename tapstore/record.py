@@ -79,7 +79,7 @@ def parse(data: bytes, n: int | None, *, where: str) -> Head:
     """The commit in `data`, which has to be number `n` (None: any).  Raises `FormatError`."""
     try:
         record = _decode(data)
-    except msgspec.DecodeError as exc:
+    except (msgspec.DecodeError, RecursionError) as exc:
         raise FormatError(
             f"{where} is damaged ({exc}); run `tapstore validate`, and restore it from a backup"
         ) from exc

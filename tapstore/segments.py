@@ -65,9 +65,10 @@ class Segments:
 
     def at(self, n: int) -> Head | None:
         """Record number n, or None if it is not logged (yet)."""
-        for first in self._cache:
-            if first <= n <= first + len(self._cache[first]) - 1:
-                return self._cache[first][n - first]
+        # A copy: the thread that logs may load one meanwhile.
+        for first, heads in tuple(self._cache.items()):
+            if first <= n < first + len(heads):
+                return heads[n - first]
         for first in self._firsts(before=n):
             if first > n:
                 return None

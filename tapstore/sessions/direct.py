@@ -83,7 +83,7 @@ class DirectRevisions:
             configs.check_same(self._store, self._config_bytes)
             if self._segments.at(1) is None:
                 # Who made the session died before its Tapfile, or is about to go on.
-                _publish_first(self._store, self._config)
+                _publish_first(self._store, self._config, self._config_bytes)
                 self._writer.note(2, ())
             # Record 1 is logged after the Tapfile is there, so only this look tells.
             self.seen = None
@@ -131,7 +131,10 @@ class DirectRevisions:
             carrier = Carrier(head.record, head.digest, got.info.version, logged, records)
             at = parse_time(document["tapstore"]["at"])
             return Snapshot(carrier, model.from_doc(document), document, content, at)
-        except (msgspec.DecodeError, LookupError, TypeError, ValueError) as exc:
+        except (
+            msgspec.DecodeError, RecursionError,
+            AttributeError, LookupError, TypeError, ValueError,
+        ) as exc:  # fmt: skip
             if isinstance(exc, FormatError):
                 raise
             raise FormatError(f"{where} is damaged: {exc!r}; put the version before back") from exc
@@ -166,7 +169,7 @@ class DirectRevisions:
 
     def _make_sure(self, head: Carrier, through: int) -> None:
         left = head.records[through - head.logged :]
-        if head.n == 1 and through == 0:
+        if head.n == 1:
             if self._segments.at(2) is not None:
                 if self.newest().rev > 1:
                     raise ConflictError(f"{self._store.url}: others have committed meanwhile")
@@ -175,9 +178,11 @@ class DirectRevisions:
                     f"the Tapfile at {self._store.url} is of revision 1, and the log goes on "
                     "behind it: restore the newest Tapfile"
                 )
-            self._writer.flush()
-        elif len(left) >= MAX_CARRIED or sum(map(len, left)) >= MAX_CARRIED_BYTES:
-            self._writer.flush()
+        elif len(left) < MAX_CARRIED and sum(map(len, left)) < MAX_CARRIED_BYTES:
+            return
+        # A forked child has noted nothing yet.
+        self._writer.note(head.logged + 1, head.records)
+        self._writer.flush()
 
     def _resolve(self, before: Snapshot, draft: Draft, data: bytes, cause: Exception) -> Snapshot:
         """What became of a write that was refused, or whose reply was lost."""
@@ -186,11 +191,11 @@ class DirectRevisions:
             found = self.newest()
             ours = self.at(found, n) if found.rev >= n else None
         except StoreError as exc:
-            raise self._unknown(n, exc) from cause
+            raise self._unknown(n, draft, exc) from cause
         if found.rev < n and isinstance(cause, OutcomeUnknownError):
             # It may still be under way.  The same bytes under the same condition can't land
             # twice, so they may be sent again.
-            raise self._unknown(n, cause) from cause
+            raise self._unknown(n, draft, cause) from cause
         if ours is None and found.rev >= n:
             raise FormatError(f"log record {n} is missing; restore it from a backup") from cause
         if ours is None or ours.record.write_id != draft.write_id:
@@ -203,10 +208,10 @@ class DirectRevisions:
         carrier = Carrier(ours.record, ours.digest, "", ours.n - 1, (data,))
         return _snapshot(carrier, draft)
 
-    def _unknown(self, n: int, cause: Exception) -> OutcomeUnknownError:
+    def _unknown(self, n: int, draft: Draft, cause: Exception) -> OutcomeUnknownError:
         return OutcomeUnknownError(
             f"{self._store.url}: cannot tell whether revision {n} was committed ({cause}); "
-            "`tapstore log` will tell by its write_id, or repeat the call"
+            f"`tapstore log --json` will tell: it is if it has the write_id {draft.write_id}"
         )
 
     def at(self, newest: Snapshot, n: int) -> Head | None:
@@ -308,12 +313,12 @@ def _split(data: bytes) -> tuple[dict[str, Any], int, tuple[bytes, ...]]:
 def begin(store: Store, config: SessionConfig, draft: Draft) -> None:
     """Prepare revision 1; the first who looks makes it the Tapfile once the session exists."""
     _, data = follow(None, draft.write_id, draft.content, draft.entry)
-    store.put(
-        _first_key(config), _joined(draft.document, 0, (data,), config.tapfile_format), CREATE
-    )
+    whole = _joined(draft.document, 0, (data,), config.tapfile_format)
+    format.check_bytes(len(whole))
+    store.put(_first_key(config), whole, CREATE)
 
 
-def _publish_first(store: Store, config: SessionConfig) -> None:
+def _publish_first(store: Store, config: SessionConfig, config_bytes: bytes) -> None:
     """Make the Tapfile of a session that has none.
 
     Safe to repeat, also by others, as long as record 1 is not logged: until then nothing can have
@@ -326,7 +331,9 @@ def _publish_first(store: Store, config: SessionConfig) -> None:
         there = store.get(TAPFILE_KEY)
         document, _, _ = _split(there.data)
         if document["tapstore"]["incarnation"] != config.incarnation:
-            # The ghost of a session that was here before.
+            # The ghost of a session that was here before; but if ours is the one that was, and we
+            # were stopped until here, it is the Tapfile of the new one.
+            configs.check_same(store, config_bytes)
             store.put(TAPFILE_KEY, data, Update(there.info.version))
     _, _, records = _split(data)
     Segments(store, config.prefix).append(1, records)

@@ -62,7 +62,9 @@ class LogWriter:
                 return
             self._first, self._records = first, records
             if self._thread is None and records:
-                self._thread = self._start()
+                # None are left, or the interpreter is about to end.
+                with suppress(RuntimeError):
+                    self._thread = self._start()
             self._wake.notify()
 
     def _start(self) -> threading.Thread:
