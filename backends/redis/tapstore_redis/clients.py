@@ -9,6 +9,7 @@ Not promised: a connection.  Nobody is called before the first command.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -77,6 +78,8 @@ def _make(address: Address, timeout: float) -> Any:
         "socket_timeout": timeout,
         "socket_connect_timeout": timeout,
         **_named(address.login),
+        # Older versions did not look at the name in a certificate by themselves.
+        **(_checked(address.options) if address.tls else {}),
         **address.options,
     }
     if address.kind == "cluster":
@@ -103,6 +106,11 @@ def _make(address: Address, timeout: float) -> Any:
         if address.tls:
             options["connection_class"] = redis.SSLConnection
     return redis.Redis(connection_pool=redis.ConnectionPool(**options))
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    required = options.get("ssl_cert_reqs", "required") == "required"
+    return {"ssl_cert_reqs": "required", "ssl_check_hostname": required}
 
 
 _LOGIN = ("username", "password")
