@@ -190,7 +190,10 @@ class LockService(ABC):
 
     @abstractmethod
     def inspect(self, name: str) -> Holder | None:
-        """Return who is seen to hold the lease, or None.  A stale holder is still shown."""
+        """Return who is seen to hold the lease, or None.
+
+        A stale holder is still shown, and whoever was judged stale but may still rely on it.
+        """
 
     @abstractmethod
     def names(self) -> Iterator[str]:

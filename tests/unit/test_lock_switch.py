@@ -352,6 +352,30 @@ def test_a_look_that_takes_longer_than_the_ttl_grants_nothing(world):
     assert (lease.generation, lease.expires > anna.session.clock.monotonic()) == (2, True)
 
 
+def test_a_holder_that_renewed_just_before_it_was_ended_is_not_overlooked(world):
+    """Its lease is over, but it may rely on it for a ttl more; who ended it has died."""
+    anna = world.client("anna")
+    lease = [anna.acquire()]
+    carl = world.client(
+        "carl",
+        Fault(
+            "put",
+            ".tap/locks/gpu/released-*",
+            before=lambda _: lease.append(anna.locks.renew(lease[0])),
+            after=crash,
+        ),
+    )
+    with pytest.raises(SimulatedCrash):
+        carl.acquire(wait=TTL * 2)
+    bert = world.client("bert")
+    with pytest.raises(LeaseUnavailableError, match="anna"):
+        bert.switch()
+    with pytest.raises(LeaseUnavailableError, match="anna"):
+        bert.acquire()
+    bert.acquire(wait=TTL * 2)
+    assert anna.session.clock.monotonic() >= lease[-1].expires
+
+
 def steps_of_a_switch() -> list[tuple[str, int]]:
     """Each request of a switch at which it can die: before it, or right after it."""
     seen: list[str] = []
