@@ -190,7 +190,9 @@ class DirectRevisions:
         try:
             found = self.newest()
             ours = self.at(found, n) if found.rev >= n else None
-        except StoreError as exc:
+        except (StoreError, FormatError) as exc:
+            if isinstance(exc, FormatError) and isinstance(cause, ConflictError):
+                raise
             raise self._unknown(n, draft, exc) from cause
         if found.rev < n and isinstance(cause, OutcomeUnknownError):
             # It may still be under way.  The same bytes under the same condition can't land
@@ -334,7 +336,10 @@ def _publish_first(store: Store, config: SessionConfig, config_bytes: bytes) -> 
             # The ghost of a session that was here before; but if ours is the one that was, and we
             # were stopped until here, it is the Tapfile of the new one.
             configs.check_same(store, config_bytes)
-            store.put(TAPFILE_KEY, data, Update(there.info.version))
+            try:
+                store.put(TAPFILE_KEY, data, Update(there.info.version))
+            except ConflictError:  # another opener was faster
+                _publish_first(store, config, config_bytes)
     _, _, records = _split(data)
     Segments(store, config.prefix).append(1, records)
 

@@ -289,7 +289,7 @@ class SessionState:
                 raise _RacedError from exc
             except OutcomeUnknownError as exc:
                 unknown = exc
-            except StoreError:
+            except (StoreError, FormatError):
                 # Says of this attempt that it failed, and nothing of one before it.
                 if unknown is None:
                     raise

@@ -91,6 +91,22 @@ def test_one_who_was_stopped_builds_nothing_on_a_first_revision_that_comes_back(
         stopped.set_phase("four")
 
 
+def test_two_who_find_the_ghost_of_a_deleted_session_at_once_make_one_of_it(place):
+    ghost = place.get(TAPFILE).data
+    for info in list(place.list("")):
+        place.delete(info.key)
+    place.put(TAPFILE, ghost)
+    dying = FaultyStore(place, Fault("put", TAPFILE, before=crash))
+    with pytest.raises(SimulatedCrash):
+        tapstore.create(dying, roles=["coder"], phase="new")
+
+    def faster(_):
+        tapstore.open(place).set_phase("next")
+
+    late = tapstore.open(FaultyStore(place, Fault("put", TAPFILE, nth=2, before=faster)))
+    assert late.phase == "next"
+
+
 def test_a_session_that_could_not_be_read_back_is_not_made():
     store = MemoryStore()
     with pytest.raises(FormatError, match="artifacts"):
@@ -214,3 +230,24 @@ def test_an_unknown_outcome_names_the_write_id_that_tells(place):
         session.set_phase("three")
     assert set(sent) == {sent[0]}
     assert sent[0] in str(caught.value)
+
+
+def test_a_refusal_of_the_second_attempt_says_nothing_of_the_first(place):
+    def lost_and_found(key):
+        writer = session.state.revisions._writer
+        writer._fault = FormatError("the log is another one")  # as its thread finds out meanwhile
+        lost(key)
+
+    session = tapstore.open(FaultyStore(place, Fault("put", TAPFILE, before=lost_and_found)))
+    with pytest.raises(OutcomeUnknownError):
+        session.set_phase("three")
+
+
+def test_a_tapfile_that_is_damaged_before_the_look_leaves_the_outcome_unknown(place):
+    def damaged(key):
+        place.put(TAPFILE, b"{}", OVERWRITE)
+        lost(key)
+
+    session = tapstore.open(FaultyStore(place, Fault("put", TAPFILE, after=damaged)))
+    with pytest.raises(OutcomeUnknownError, match="damaged"):
+        session.set_phase("three")
