@@ -105,8 +105,8 @@ class Connection:
 
     def _learn(self, client: _Client, operation: str) -> frozenset[str]:
         name = client.boto.meta.method_to_api_mapping[operation]
-        shape = client.boto.meta.service_model.operation_model(name).input_shape
-        client.known[operation] = found = frozenset(shape.members)
+        found = _members(client.boto.meta.service_model.operation_model(name))
+        client.known[operation] = found
         return found
 
     def _ready(self, operation: str) -> _Client:
@@ -187,12 +187,30 @@ def _make(options: Options) -> tuple[tuple[str, ...], Any]:
     if not wanted and not _is_aws(client.meta.endpoint_url):
         client.close()
         client = make(**plain)
+    if options.extra:
+        _check_extra(client, options.extra)
     found = None if options.anonymous else session.get_credentials()
     secrets = set(_given(options))
     if found is not None and options.key is None:
         frozen = found.get_frozen_credentials()
         secrets |= {frozen.access_key, frozen.secret_key, frozen.token or ""}
     return tuple(sorted(filter(None, secrets), key=len, reverse=True)), client
+
+
+def _check_extra(client: Any, extra: Mapping[str, Any]) -> None:
+    model = client.meta.service_model
+    known = {
+        name
+        for operation in client.meta.method_to_api_mapping.values()
+        for name in _members(model.operation_model(operation))
+    }
+    if unknown := sorted(set(extra) - known):
+        raise TypeError(f"s3_additional_kwargs: no request of S3 knows {unknown}")
+
+
+def _members(operation: Any) -> frozenset[str]:
+    shape = operation.input_shape
+    return frozenset(shape.members if shape is not None else ())
 
 
 def _is_aws(endpoint: str) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tapstore.abc import Clock
+from tapstore_s3.etags import bare
 from tapstore_s3.patience import Patience, may_pass
 from tapstore_s3.refusal import Refusal
 
@@ -38,7 +39,7 @@ class Download(io.RawIOBase):
         clock: Clock,
     ) -> None:
         self._body = reply["Body"]
-        self._etag: str = reply["ETag"].strip('"')
+        self._etag: str = bare(reply["ETag"])
         self._at = start
         self._size = size
         self._begin = begin

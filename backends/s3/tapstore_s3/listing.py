@@ -17,6 +17,7 @@ from typing import Any
 
 from tapstore.keys import TEMP_MARK, is_key
 from tapstore.types import ObjectInfo
+from tapstore_s3.etags import bare
 
 Send = Callable[..., dict[str, Any]]
 
@@ -110,7 +111,7 @@ class Listings:
                 yield ObjectInfo(
                     key=key,
                     size=entry["Size"],
-                    version=entry["ETag"].strip('"'),
+                    version=bare(entry["ETag"]),
                     # Some listings tell more than the whole seconds of a HEAD.
                     modified=float(int(entry["LastModified"].timestamp())),
                 )

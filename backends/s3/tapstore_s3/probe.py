@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tapstore.keys import TEMP_MARK
 from tapstore.types import Capabilities
+from tapstore_s3.etags import Etags, bare
 from tapstore_s3.refusal import Refusal
 
 Send = Callable[..., dict[str, Any]]
@@ -27,21 +29,28 @@ def trial_name(base: str) -> str:
     return f"{base}{TEMP_MARK}{os.urandom(8).hex()}"
 
 
-def conditions(send: Send, base: str) -> Capabilities:
-    """Create twice, update with right and wrong version, delete so, update what is gone."""
+def conditions(send: Send, base: str, *, etags: Etags) -> Capabilities:
+    """Create twice, update with wrong and right version, delete so, update what is gone.
+
+    `etags` learns the form that the server takes.
+    """
     name = trial_name(base)
+    put = partial(send, "put_object", Key=name)
+
+    def update_with(etag: str) -> dict[str, Any]:
+        return put(Body=b"4", IfMatch=etag)
+
     try:
-        first = send("put_object", Key=name, Body=b"1", IfNoneMatch="*")
-        create = _refused(send, "put_object", Key=name, Body=b"2", IfNoneMatch="*")
-        present = first if create else send("head_object", Key=name)
-        stale, right = _STALE, _etag(present)
-        update = _refused(send, "put_object", Key=name, Body=b"3", IfMatch=stale)
-        update = update and not _refused(send, "put_object", Key=name, Body=b"4", IfMatch=right)
-        delete = _refused(send, "delete_object", Key=name, IfMatch=stale)
+        reply = put(Body=b"1", IfNoneMatch="*")
+        create = _refused(lambda: put(Body=b"2", IfNoneMatch="*"))
+        update = _refused(lambda: put(Body=b"3", IfMatch=_STALE))
+        version = bare((reply if create and update else send("head_object", Key=name))["ETag"])
+        update = not _refused(lambda: etags.if_match(update_with, version)) and update
+        delete = _refused(lambda: send("delete_object", Key=name, IfMatch=_STALE))
     finally:
         send("delete_object", Key=name)
     if update:
-        update = _refused(send, "put_object", Key=name, Body=b"5", IfMatch=right)
+        update = _refused(lambda: put(Body=b"5", IfMatch=etags.form(version)))
         if not update:
             send("delete_object", Key=name)
     return Capabilities(create=create, update=update, conditional_delete=delete, files=False)
@@ -57,12 +66,13 @@ def large_creates(send: Send, base: str) -> bool:
             part = send("upload_part", Key=name, UploadId=upload, PartNumber=1, Body=b"2")
             parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
             refused = _refused(
-                send,
-                "complete_multipart_upload",
-                Key=name,
-                UploadId=upload,
-                MultipartUpload=parts,
-                IfNoneMatch="*",
+                lambda: send(
+                    "complete_multipart_upload",
+                    Key=name,
+                    UploadId=upload,
+                    MultipartUpload=parts,
+                    IfNoneMatch="*",
+                )
             )
         except BaseException:
             send("abort_multipart_upload", Key=name, UploadId=upload)
@@ -74,19 +84,13 @@ def large_creates(send: Send, base: str) -> bool:
         send("delete_object", Key=name)
 
 
-def _refused(send: Send, operation: str, **parameters: Any) -> bool:
+def _refused(request: Callable[[], object]) -> bool:
     """Whether a condition was refused; an error that is about something else is raised."""
     try:
-        send(operation, **parameters)
+        request()
     except Refusal as exc:
-        # 501: it knows of the condition, and says that it does not keep it.  404: an update of
-        # what is gone.
+        # 501: it says itself that it does not keep the condition.  404: an update of what is gone.
         if exc.status in (412, 501) or exc.missing:
             return exc.status != 501
         raise
     return False
-
-
-def _etag(reply: dict[str, Any]) -> str:
-    etag: str = reply["ETag"]
-    return etag.strip('"')

@@ -27,7 +27,6 @@ from tapstore.errors import ConflictError, NotFoundError, StoreError, TapstoreEr
 from tapstore.keys import TEMP_MARK, check_key, check_prefix
 from tapstore.types import (
     CREATE,
-    OVERWRITE,
     Capabilities,
     GetResult,
     ObjectInfo,
@@ -38,6 +37,7 @@ from tapstore.types import (
 from tapstore_s3 import probe, wording
 from tapstore_s3.connection import Connection, reply_date
 from tapstore_s3.download import BUFFER_BYTES, Download
+from tapstore_s3.etags import Etags, bare
 from tapstore_s3.listing import Listings, UnsortedError
 from tapstore_s3.options import Options
 from tapstore_s3.patience import Patience
@@ -61,6 +61,7 @@ class S3Store(Store):
         self._part_bytes = options.part_bytes
         self._uploads = Uploads(self._send, options, clock)
         self._listings = Listings(self._send, prefix)
+        self._etags = Etags()
         self._found_out = threading.Lock()
         self._capabilities: Capabilities | None = None
         self._large_creates: bool | None = None
@@ -76,7 +77,7 @@ class S3Store(Store):
         if self._capabilities is None:
             with self._found_out:
                 if self._capabilities is None:
-                    self._capabilities = self._try(probe.conditions)
+                    self._capabilities = self._try(partial(probe.conditions, etags=self._etags))
         return self._capabilities
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
@@ -108,10 +109,12 @@ class S3Store(Store):
             raise self._unsupported("update", "If-Match")
         if mode is CREATE and known is not None and not known.create:
             raise self._unsupported("create", "If-None-Match")
+        request = partial(self._send, "put_object", Key=self._base + key, Body=bytes(data))
         try:
-            reply = self._send(
-                "put_object", Key=self._base + key, Body=bytes(data), **_condition(mode)
-            )
+            if isinstance(mode, Update):
+                reply = self._etags.if_match(lambda etag: request(IfMatch=etag), mode.version)
+            else:
+                reply = request(IfNoneMatch="*" if mode is CREATE else None)
         except Refusal as exc:
             raise self._write_failure(key, exc, mode) from exc
         return self._written(key, reply)
@@ -121,8 +124,12 @@ class S3Store(Store):
         # Who ignores the condition deletes.
         if version is not None and not self.capabilities.conditional_delete:
             raise self._unsupported("conditional_delete", "If-Match of DELETE")
+        request = partial(self._send, "delete_object", Key=self._base + key)
         try:
-            self._send("delete_object", Key=self._base + key, IfMatch=version)
+            if version is None:
+                request()
+            else:
+                self._etags.if_match(lambda etag: request(IfMatch=etag), version)
         except Refusal as exc:
             if exc.missing:
                 return
@@ -161,7 +168,10 @@ class S3Store(Store):
 
         def begin(at: int, etag: str | None = None) -> dict[str, Any]:
             wanted = f"bytes={at}-" if at else None
-            return self._send("get_object", Key=self._base + key, Range=wanted, IfMatch=etag)
+            request = partial(self._send, "get_object", Key=self._base + key, Range=wanted)
+            if etag is None:
+                return request()
+            return self._etags.if_match(lambda form: request(IfMatch=form), etag)
 
         def failure(refusal: Refusal) -> Exception:
             if refusal.status == 412 or refusal.missing:
@@ -238,7 +248,9 @@ class S3Store(Store):
             raise self._read_failure(key, exc) from exc
         if wanted is not None and "ContentRange" not in reply:
             data = data[start:end]
-        return GetResult(data=data, info=_info(key, reply, _whole_size(reply)))
+        info = _info(key, reply, _whole_size(reply))
+        # Not every server takes every form of an ETag in every condition.
+        return None if info.version == unless else GetResult(data=data, info=info)
 
     def _body(self, reply: dict[str, Any]) -> bytes:
         refusal = None
@@ -279,7 +291,7 @@ class S3Store(Store):
         else:
             date = reply_date(reply["ResponseMetadata"]["HTTPHeaders"])
             modified = self.head(key).modified if date is None else date
-        return PutResult(version=reply["ETag"].strip('"'), modified=modified)
+        return PutResult(version=bare(reply["ETag"]), modified=modified)
 
     def _check_large_create(self, key: str) -> None:
         if self._large_creates is None:
@@ -369,13 +381,6 @@ def _fine() -> None:
     """Nothing to object."""
 
 
-def _condition(mode: PutMode | Update) -> dict[str, str]:
-    # Without quotes: radosgw compares them as a part of the ETag, all others take both.
-    if isinstance(mode, Update):
-        return {"IfMatch": mode.version}
-    return {} if mode is OVERWRITE else {"IfNoneMatch": "*"}
-
-
 def _changed(url: str, key: str, expected: str) -> ConflictError:
     return ConflictError(
         f"{key!r} in {url} has another version than {expected} as read, or is gone; "
@@ -387,7 +392,7 @@ def _info(key: str, reply: dict[str, Any], size: int) -> ObjectInfo:
     return ObjectInfo(
         key=key,
         size=size,
-        version=reply["ETag"].strip('"'),
+        version=bare(reply["ETag"]),
         modified=reply["LastModified"].timestamp(),
     )
 

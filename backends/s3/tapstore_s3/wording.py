@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 
-from tapstore import failures
 from tapstore.errors import InvalidKeyError, StoreError, TapstoreError
 from tapstore_s3.refusal import UNDECIDED, Refusal
 
@@ -51,15 +50,6 @@ _ADVICE = {
 }
 
 
-def unknown_or_failed(
-    url: str, key: str, refusal: Refusal, verb: str, noun: str, *, endpoint: str
-) -> TapstoreError:
-    """The error of a write that did not succeed.  Raise it `from refusal`."""
-    if refusal.nothing_done:
-        return failed(url, key, refusal, verb, endpoint=endpoint)
-    return failures.outcome_unknown(url, key, noun, refusal)
-
-
 def failed(url: str, key: str, refusal: Refusal, verb: str, *, endpoint: str) -> TapstoreError:
     """The error of a request that changed nothing.  Raise it `from refusal`."""
     what = f"cannot {verb} {key!r} in {url}" if key else f"cannot {verb} {url}"
@@ -68,8 +58,7 @@ def failed(url: str, key: str, refusal: Refusal, verb: str, *, endpoint: str) ->
         return InvalidKeyError(text)
     error = StoreError(text.removesuffix("; "))
     error.errno = refusal.errno
-    if refusal.retry_after_seconds is not None:
-        error.retry_after_seconds = refusal.retry_after_seconds  # type: ignore[attr-defined]
+    error.retry_after_seconds = refusal.retry_after_seconds
     return error
 
 

@@ -31,6 +31,13 @@ def _bucket(server: S3Server) -> str:
     return _buckets[server.endpoint]
 
 
+def connect(url: str, server: S3Server, **options: Any) -> Store:
+    """A store at `url` on the server; an option that is None is left out."""
+    given = {**server.storage_options, **options}
+    given = {name: value for name, value in given.items() if value is not None}
+    return open_store(url, storage_options=given, clock=SYSTEM_CLOCK)
+
+
 class BucketPlace(Place):
     """A prefix of its own, in a bucket that all places of a server share; `prefix` ends it.
 
@@ -49,12 +56,13 @@ class BucketPlace(Place):
         self.bucket = _bucket(server) if prefix else server.new_bucket()
         self.url = f"s3://{self.bucket}/{prefix}".rstrip("/")
         self.oracle = _oracle(server)
-        self.options = {**server.storage_options, **options}
+        self.server = server
+        self.options = options
         self.below = f"{prefix}/" if prefix else ""
         self._wrap = wrap
 
     def open(self) -> Store:
-        return self._wrap(open_store(self.url, storage_options=self.options, clock=SYSTEM_CLOCK))
+        return self._wrap(connect(self.url, self.server, **self.options))
 
     def read(self, key: str) -> bytes | None:
         try:
