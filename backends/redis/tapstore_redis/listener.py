@@ -18,6 +18,7 @@ from redis.exceptions import RedisError
 
 from tapstore.abc import Clock
 from tapstore_redis.line import Line
+from tapstore_redis.trouble import TroubleError
 
 _MAX_IDLE_SECONDS = 10.0
 """Connections that are silent for longer may be cut by something in between, unnoticed."""
@@ -82,21 +83,26 @@ class Listeners:
         """
         if waiter:
             return Listener(self._line, self._prefix + waiter)
+        return self.take_idle() or Listener(self._line, self._prefix + secrets.token_hex(8))
+
+    def take_idle(self) -> Listener | None:
+        """One that an earlier wait has left, if there is one that still works."""
         idle = self._idle.setdefault(os.getpid(), [])
         while True:
             try:
                 listener, since = idle.pop()
             except IndexError:
-                return Listener(self._line, self._prefix + secrets.token_hex(8))
-            if self._clock.monotonic() - since > _MAX_IDLE_SECONDS:
-                listener.close()
-                continue
+                return None
             try:
-                listener.forget()
+                if self._clock.monotonic() - since <= _MAX_IDLE_SECONDS:
+                    listener.forget()
+                    return listener
+            except TroubleError:
+                pass
             except BaseException:
                 listener.close()
                 raise
-            return listener
+            listener.close()
 
     def id_of(self, listener: Listener) -> str:
         return listener.channel.removeprefix(self._prefix)

@@ -112,6 +112,10 @@ class Acquisition:
 
     def _until_granted(self) -> Lease:
         pause = _FIRST_PAUSE_SECONDS
+        if self._deadline > self._clock.monotonic():
+            # Where leases are waited for, the first look can queue already.
+            self._listener = self._listeners.take_idle()
+            self._waiter = "" if self._listener is None else self._listeners.id_of(self._listener)
         while True:
             view = self._look()
             if view.what == "granted":

@@ -61,7 +61,7 @@ def test_every_scheme_is_an_entry_point(scheme):
 
 def acl_rules() -> list[str]:
     """What the how-to gives to an agent."""
-    (line,) = re.findall(r"^ACL SETUSER agent (.*)$", HOW_TO.read_text("utf-8"), re.MULTILINE)
+    [line] = re.findall(r"^ACL SETUSER agent (.*)$", HOW_TO.read_text("utf-8"), re.MULTILINE)
     return line.split()
 
 
@@ -205,6 +205,12 @@ def test_a_service_that_the_sentinels_do_not_know_is_named(sentinels, opened):
 # Cluster
 
 
+def cluster_rules() -> list[str]:
+    """What the how-to adds to the rules."""
+    [line] = re.findall(r"In a cluster add `(.*?)`", HOW_TO.read_text("utf-8"))
+    return line.split()
+
+
 @pytest.fixture(scope="module")
 def cluster(kind: str) -> Iterator[str]:
     """Two nodes with half of the slots each."""
@@ -233,3 +239,12 @@ def test_of_two_clients_in_a_cluster_one_is_refused(cluster, opened):
     opened(cluster, "s9").acquire("gpu", ANNA, ttl=30)
     with pytest.raises(LeaseUnavailableError, match="anna"):
         opened(cluster, "s9").acquire("gpu", BERT, ttl=30)
+
+
+def test_the_rules_of_the_how_to_are_enough_in_a_cluster(cluster, opened):
+    place = cluster.rpartition("//")[2]
+    host, port = place.split(":")
+    with redis.RedisCluster(host, int(port), protocol=2) as client:
+        rules = [*acl_rules(), *cluster_rules()]
+        client.execute_command("ACL SETUSER", "agent", *rules, target_nodes="all")
+    use_everything(opened(f"redis+cluster://agent:CHANGE-ME@{place}", "s5"))
