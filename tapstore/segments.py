@@ -9,6 +9,7 @@ It does not decide what is committed: only committed records may be appended.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -22,6 +23,7 @@ MAX_RECORDS = 64
 """In one segment, so that a record is found by one listing that begins so far before it."""
 
 _CACHED = 32
+_PAGE = 1000
 _DIGITS = 12
 
 
@@ -33,6 +35,7 @@ class Segments:
         self._prefix = f"{prefix}/log/"
         # Of what never changes any copy is right, so threads need not agree on it.
         self._cache: OrderedDict[int, tuple[Head, ...]] = OrderedDict()
+        self._names: list[int] = []
 
     def _key(self, first: int) -> str:
         return f"{self._prefix}{first:0{_DIGITS}d}"
@@ -69,13 +72,25 @@ class Segments:
         for first, heads in tuple(self._cache.items()):
             if first <= n < first + len(heads):
                 return heads[n - first]
-        for first in self._firsts(before=n):
-            if first > n:
-                return None
-            heads = self._load(first)
-            if n <= heads[-1].n:
-                return heads[n - first]
+        for look in (self._seen, self._listed):
+            first = look(n)
+            if first:
+                heads = self._load(first)
+                if n <= heads[-1].n:
+                    return heads[n - first]
         return None
+
+    def _seen(self, n: int) -> int:
+        """The last segment known of that begins at or before record n; 0 if there is none."""
+        names = self._names
+        index = bisect_right(names, n)
+        return names[index - 1] if index else 0
+
+    def _listed(self, n: int) -> int:
+        """The same, after a look; for one request a whole page of names is learnt."""
+        names = list(islice(self._firsts(before=n), _PAGE))
+        self._names = sorted({*self._names, *names})
+        return self._seen(n)
 
     def records(self, *, after: int = 0) -> Iterator[Head]:
         """The logged records from `after` + 1 on.  Raises `FormatError` at a hole."""

@@ -445,3 +445,17 @@ def test_records_are_chained_byte_for_byte(place):
     parent = msgspec.json.decode(carried[-1])["parent"]
     before = session.state.log.at(session.state.peek().rev - 1)
     assert parent == before.digest
+
+
+@pytest.mark.usefixtures("behind")
+def test_a_long_history_is_verified_with_few_requests(place):
+    session = tapstore.open(place)
+    for number in range(200):
+        session.set_phase(f"p{number}")
+        session.state.flush()  # as slow commits are logged: one at a time
+    counting = Counting(place)
+    fresh = tapstore.open(counting)
+    assert list(history.verify(fresh.state.log)) == []
+    taken = counting.take()
+    assert taken["LIST"] <= 3
+    assert taken["GET"] <= 202 + 5
