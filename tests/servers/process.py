@@ -7,6 +7,7 @@ therefore find its port taken; `started` then tries again with other ports.
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import socket
@@ -21,6 +22,8 @@ from typing import TypeVar
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 GUARD = Path(__file__).with_name("guard.py")
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+LOWEST_PORT = 12_000
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.02
@@ -165,11 +168,19 @@ def temporary_folder(name: str) -> Iterator[Path]:
 
 def free_ports(number: int) -> list[int]:
     """Ports of 127.0.0.1 that nobody listens on, all different."""
+    # Not those that the kernel hands out: one could be taken by a client's end of a connection
+    # before its server binds it, or by a client that waits for the server and meets itself.
+    first = max(int(PORT_RANGE.read_text().split()[0]), LOWEST_PORT + 10_000)
     with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+        found: list[int] = []
+        while len(found) < number:
+            candidate = stack.enter_context(socket.socket())
+            try:
+                candidate.bind(("127.0.0.1", random.randrange(LOWEST_PORT, first)))
+            except OSError:  # somebody has it
+                continue
+            found.append(candidate.getsockname()[1])
+        return found
 
 
 def listening(port: int) -> bool:

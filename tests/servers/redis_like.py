@@ -6,6 +6,7 @@ Nothing is saved unless `restart` is told to keep the data.  One process: no rep
 from __future__ import annotations
 
 import secrets
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -132,7 +133,9 @@ class RedisServer:
         try:
             with self.client() as client:
                 return bool(client.ping())
-        except (redis.ConnectionError, redis.TimeoutError):
+        except (redis.ConnectionError, redis.TimeoutError) as exc:
+            if isinstance(exc.__cause__, ssl.SSLCertVerificationError):
+                raise  # it won't get better
             return False
 
 
