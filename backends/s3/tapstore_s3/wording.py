@@ -59,6 +59,8 @@ def failed(url: str, key: str, refusal: Refusal, verb: str, *, endpoint: str) ->
     error = StoreError(text.removesuffix("; "))
     error.errno = refusal.errno
     error.retry_after_seconds = refusal.retry_after_seconds
+    if refusal.status == 403 and refusal.code not in _ADVICE:
+        error.permission = _ACTIONS.get(refusal.operation, "")
     return error
 
 
