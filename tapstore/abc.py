@@ -16,6 +16,7 @@ from tapstore.errors import UnsupportedOperationError
 from tapstore.types import (
     CREATE,
     Capabilities,
+    Finding,
     GetResult,
     Holder,
     Lease,
@@ -146,6 +147,13 @@ class Store(ABC):
         del older_than_seconds, dry_run
         return ()
 
+    def checkup(self) -> Iterator[Finding]:
+        """Yield what only the backend can find out about its place, for `tapstore doctor`.
+
+        Leaves nothing behind.  What must not be looked at, or fails, is a finding, not an error.
+        """
+        return iter(())
+
     def close(self) -> None:  # noqa: B027 - optional
         """Release connections and the like.  Safe to repeat; the store is unusable afterwards."""
 
@@ -206,6 +214,14 @@ class LockService(ABC):
         Raises `ConflictError` naming the present holder if the generation is another, and
         `NotFoundError` if nobody holds the lease.
         """
+
+    def checkup(self) -> Iterator[Finding]:
+        """Yield what only the backend can find out about its server, for `tapstore doctor`.
+
+        Called last on a service with a scope of its own: all records below that may be dropped.
+        What must not be looked at, or fails, is a finding, not an error.
+        """
+        return iter(())
 
     def close(self) -> None:  # noqa: B027 - optional
         """Release connections and the like.  Safe to repeat."""

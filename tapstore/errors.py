@@ -129,6 +129,9 @@ class StoreError(TapstoreError, OSError):
     retry_after_seconds: float | None = None
     """How long the place asked to wait before the next attempt, if it did."""
 
+    permission: str = ""
+    """What a policy calls the permission that was missing, such as `s3:PutObject`; else empty."""
+
 
 class BackendNotInstalledError(TapstoreError, ImportError):
     """The URL or lock service needs a package that is not installed; names the pip command."""

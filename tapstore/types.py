@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any, Literal
 
 import msgspec
 
@@ -121,3 +123,23 @@ class Holder:
     since: float
     beat: float
     reason: str = ""
+
+
+Severity = Literal["ok", "note", "warning", "fatal"]
+"""How bad it is: as it should be, worth knowing, to be changed, nothing can rely on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one probe of a place or a lock service found.  `probe` is a stable name.
+
+    `seen`, `means` and `change` are for people, and hold no credentials; `values` are what was
+    measured, for programs, with units in their names.
+    """
+
+    probe: str
+    severity: Severity
+    seen: str
+    means: str = ""
+    change: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)

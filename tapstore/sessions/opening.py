@@ -157,10 +157,9 @@ def create(
             f"{store.url} is not made of files, so no other program can edit the Tapfile there: "
             "leave out foreign=True"
         )
-    # With files, other programs write the Tapfile, and then it can't be what commits.
-    direct_commits = found.update and not found.files
+    direct_commits = place.commits_directly(found)
     if locks is None:
-        locks = "store" if direct_commits else "o_excl"
+        locks = place.usual_locks(found)
     now = store.now()
     config = SessionConfig(
         session_id=check_name(session_id or _default_id(store.url), "session id"),

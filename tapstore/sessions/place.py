@@ -56,6 +56,17 @@ def settle(
     return store, found
 
 
+def usual_locks(found: Capabilities) -> str:
+    """The lock service of a session that names none, on a place that can do this."""
+    return "store" if commits_directly(found) else "o_excl"
+
+
+def commits_directly(found: Capabilities) -> bool:
+    """Whether the Tapfile itself is what commits."""
+    # Where it is a file, other programs write it, and then it can't be.
+    return found.update and not found.files
+
+
 def reopened(store: Store, config: SessionConfig, locks: str, clock: Clock) -> Store:
     """The store of a session, relying on what was found out when it was made.
 

@@ -10,7 +10,16 @@ from contextlib import AbstractContextManager
 from typing import BinaryIO
 
 from tapstore.abc import Store
-from tapstore.types import CREATE, Capabilities, GetResult, ObjectInfo, PutMode, PutResult, Update
+from tapstore.types import (
+    CREATE,
+    Capabilities,
+    Finding,
+    GetResult,
+    ObjectInfo,
+    PutMode,
+    PutResult,
+    Update,
+)
 
 
 class WrapperStore(Store):
@@ -64,6 +73,9 @@ class WrapperStore(Store):
 
     def sweep(self, older_than_seconds: float, *, dry_run: bool = False) -> tuple[str, ...]:
         return self.inner.sweep(older_than_seconds, dry_run=dry_run)
+
+    def checkup(self) -> Iterator[Finding]:
+        return self.inner.checkup()
 
     def close(self) -> None:
         self.inner.close()
