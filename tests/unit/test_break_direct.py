@@ -213,6 +213,18 @@ def test_to_validate_a_session_with_a_damaged_tapfile_comes_to_an_end(place):
     assert "damaged" in findings[0]
 
 
+def test_an_operation_of_a_later_version_is_no_damage(place):
+    document, logged, records = direct._split(place.get(TAPFILE).data)
+    record = msgspec.json.decode(records[-1])
+    record["entry"]["operations"] = [{"op": "teleport", "id": "x"}]
+    records = (*records[:-1], msgspec.json.encode(record))
+    place.put(TAPFILE, direct._joined(document, logged, records, "json"), OVERWRITE)
+    session = tapstore.open(place)
+    session.set_phase("three")
+    session.close()
+    assert list(history.verify(session.state.log)) == []
+
+
 # Doubt
 
 
