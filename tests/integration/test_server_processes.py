@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -149,6 +150,20 @@ def test_a_program_that_is_not_there_is_an_error(folder):
 def test_a_program_that_fails_is_an_error_with_what_it_said(folder):
     with pytest.raises(ServerFailedError, match="status 2: broken"):
         run(["sh", "-c", "echo broken >&2; exit 2"], folder)
+
+
+def test_a_port_that_another_was_quicker_to_take_is_not_the_servers(folder):
+    with socket.create_server(("127.0.0.1", 0)) as quicker:
+        port = quicker.getsockname()[1]
+        server = Process("server", SLEEP, folder)
+        assert not server.listens_on(port)
+        server.stop()
+        assert not server.listens_on(port)
+    [port] = free_ports(1)
+    listen = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); "
+    server = Process("server", [sys.executable, "-c", listen + "s.accept()", str(port)], folder)
+    server.wait_until(lambda: server.listens_on(port), "listening")
+    server.stop()
 
 
 def test_free_ports_are_all_different():

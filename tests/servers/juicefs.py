@@ -13,7 +13,6 @@ from tests.servers.process import (
     Process,
     find_program,
     free_ports,
-    listening,
     retried,
     run,
     temporary_folder,
@@ -55,7 +54,7 @@ def _start(program: Path, volume: str, folder: Path) -> tuple[Process, int]:
         env={"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET},
     )
     try:
-        process.wait_until(lambda: listening(port), "listening")
+        process.wait_until(lambda: process.listens_on(port), "listening")
     except BaseException:
         process.kill()
         raise

@@ -24,6 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 GUARD = Path(__file__).with_name("guard.py")
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 LOWEST_PORT = 12_000
+TCP_LISTEN = "0A"  # in /proc/net/tcp
 START_SECONDS = 60.0
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.02
@@ -79,6 +80,21 @@ class Process:
     @property
     def running(self) -> bool:
         return self._guard.poll() is None
+
+    def listens_on(self, port: int) -> bool:
+        """Whether the program itself listens on this TCP port, not another that was quicker."""
+        try:
+            table = Path(f"/proc/{self.pid}/net/tcp").read_text().splitlines()[1:]
+            own = {os.readlink(each) for each in Path(f"/proc/{self.pid}/fd").iterdir()}
+        except OSError:  # it has ended, or closed a file just now
+            return False
+        rows = (line.split() for line in table)
+        return any(
+            row[3] == TCP_LISTEN
+            and int(row[1].rpartition(":")[2], 16) == port
+            and f"socket:[{row[9]}]" in own
+            for row in rows
+        )
 
     def wait_until(
         self, ready: Callable[[], T | None], what: str, *, seconds: float = START_SECONDS
@@ -181,13 +197,6 @@ def free_ports(number: int) -> list[int]:
                 continue
             found.append(candidate.getsockname()[1])
         return found
-
-
-def listening(port: int) -> bool:
-    """Whether somebody listens on `port` of 127.0.0.1."""
-    with socket.socket() as each:
-        each.settimeout(5)
-        return each.connect_ex(("127.0.0.1", port)) == 0
 
 
 def retried(start: Callable[[], T], *, times: int = 3) -> T:

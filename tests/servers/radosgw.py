@@ -16,7 +16,6 @@ from tests.servers.process import (
     ServerFailedError,
     find_program,
     free_ports,
-    listening,
     retried,
     run,
     temporary_folder,
@@ -92,7 +91,7 @@ class _Cluster:
             self._run("ceph-authtool", keyring, "--gen-key", "--name", name, *granted)
         self._run("ceph-mon", "--mkfs", "-i", "a", "--monmap", "monmap", "--keyring", keyring)
         monitor = self._process("ceph-mon", "-f", "-i", "a")
-        monitor.wait_until(lambda: listening(self._monitor_port), "listening")
+        monitor.wait_until(lambda: monitor.listens_on(self._monitor_port), "listening")
 
     def _start_store(self) -> None:
         self._run("ceph", "--connect-timeout", "30", "osd", "new", self._store, "0")
@@ -102,7 +101,7 @@ class _Cluster:
 
     def _start_gateway(self) -> Process:
         gateway = self._process("radosgw", "-f", "-n", "client.rgw.a")
-        gateway.wait_until(lambda: listening(self.port), "listening")
+        gateway.wait_until(lambda: gateway.listens_on(self.port), "listening")
         user = ["--uid=test", "--display-name=test"]
         keys = [f"--access-key={KEY}", f"--secret-key={SECRET}"]
         self._run("radosgw-admin", "user", "create", *user, *keys)

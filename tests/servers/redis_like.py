@@ -123,6 +123,7 @@ class RedisServer:
     def _start(self) -> Process:
         process = Process(self.name, [self._program, "redis.conf"], self._folder)
         try:
+            process.wait_until(lambda: process.listens_on(self.port), "listening")
             process.wait_until(self._answers, "answering")
         except BaseException:
             process.kill()

@@ -68,6 +68,7 @@ def _start(program: Path, folder: Path) -> tuple[Process, int]:
     try:
         # S3 answers before there is a volume to write to.
         master, s3 = http_ports["master"], http_ports["s3"]
+        process.wait_until(lambda: process.listens_on(s3), "listening")
         process.wait_until(lambda: "fid" in _get(master, "/dir/assign"), "ready to store")
         process.wait_until(lambda: _get(s3, "/"), "answering S3")
     except BaseException:
