@@ -11,7 +11,8 @@ for `S3Store.sweep`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -25,8 +26,19 @@ Send = Callable[..., dict[str, Any]]
 _STALE = "0123456789abcdef0123456789abcdef"
 
 
-def trial_name(base: str) -> str:
-    return f"{base}{TEMP_MARK}{os.urandom(8).hex()}"
+@contextmanager
+def _trial(send: Send, base: str) -> Iterator[str]:
+    """A name for objects that are removed afterwards."""
+    name = f"{base}{TEMP_MARK}{os.urandom(8).hex()}"
+    try:
+        yield name
+    except BaseException as exc:
+        try:
+            send("delete_object", Key=name)
+        except Refusal as left:
+            exc.add_note(f"{name!r} may have been left behind ({left})")
+        raise
+    send("delete_object", Key=name)
 
 
 def conditions(send: Send, base: str, *, etags: Etags) -> Capabilities:
@@ -34,54 +46,39 @@ def conditions(send: Send, base: str, *, etags: Etags) -> Capabilities:
 
     `etags` learns the form that the server takes.
     """
-    name = trial_name(base)
-    put = partial(send, "put_object", Key=name)
-
-    def update_with(etag: str) -> dict[str, Any]:
-        return put(Body=b"4", IfMatch=etag)
-
-    try:
+    with _trial(send, base) as name:
+        put = partial(send, "put_object", Key=name)
         reply = put(Body=b"1", IfNoneMatch="*")
         create = _refused(lambda: put(Body=b"2", IfNoneMatch="*"))
         update = _refused(lambda: put(Body=b"3", IfMatch=_STALE))
         version = bare((reply if create and update else send("head_object", Key=name))["ETag"])
-        update = not _refused(lambda: etags.if_match(update_with, version)) and update
+        right = partial(etags.if_match, lambda etag: put(Body=b"4", IfMatch=etag), version)
+        update = not _refused(right) and update
         delete = _refused(lambda: send("delete_object", Key=name, IfMatch=_STALE))
-    finally:
         send("delete_object", Key=name)
-    if update:
-        update = _refused(lambda: put(Body=b"5", IfMatch=etags.form(version)))
-        if not update:
-            send("delete_object", Key=name)
+        update = update and _refused(lambda: put(Body=b"5", IfMatch=etags.form(version)))
     return Capabilities(create=create, update=update, conditional_delete=delete, files=False)
 
 
 def large_creates(send: Send, base: str) -> bool:
     """Whether the condition of a create holds where a multipart upload is completed."""
-    name = trial_name(base)
-    try:
+    with _trial(send, base) as name:
         send("put_object", Key=name, Body=b"1")
-        upload = send("create_multipart_upload", Key=name)["UploadId"]
+        upload = {
+            "Key": name,
+            "UploadId": send("create_multipart_upload", Key=name)["UploadId"],
+        }
         try:
-            part = send("upload_part", Key=name, UploadId=upload, PartNumber=1, Body=b"2")
-            parts = {"Parts": [{"PartNumber": 1, "ETag": part["ETag"]}]}
-            refused = _refused(
-                lambda: send(
-                    "complete_multipart_upload",
-                    Key=name,
-                    UploadId=upload,
-                    MultipartUpload=parts,
-                    IfNoneMatch="*",
-                )
-            )
+            etag = send("upload_part", PartNumber=1, Body=b"2", **upload)["ETag"]
+            parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+            complete = partial(send, "complete_multipart_upload", MultipartUpload=parts, **upload)
+            refused = _refused(lambda: complete(IfNoneMatch="*"))
         except BaseException:
-            send("abort_multipart_upload", Key=name, UploadId=upload)
+            send("abort_multipart_upload", **upload)
             raise
         if refused:
-            send("abort_multipart_upload", Key=name, UploadId=upload)
+            send("abort_multipart_upload", **upload)
         return refused
-    finally:
-        send("delete_object", Key=name)
 
 
 def _refused(request: Callable[[], object]) -> bool:

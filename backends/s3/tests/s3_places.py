@@ -14,21 +14,22 @@ from tapstore.testing.place import Place
 from tapstore_s3 import open_store
 from tests.servers.s3 import S3Server
 
-_clients: dict[str, Any] = {}
-_buckets: dict[str, str] = {}
+# By server, not by endpoint: a stub may get the port of one before it.
+_clients: dict[S3Server, Any] = {}
+_buckets: dict[S3Server, str] = {}
 
 
 def _oracle(server: S3Server) -> Any:
     """One client for all tests of a server: to make one takes longer than most tests."""
-    if server.endpoint not in _clients:
-        _clients[server.endpoint] = server.client().__enter__()
-    return _clients[server.endpoint]
+    if server not in _clients:
+        _clients[server] = server.client().__enter__()
+    return _clients[server]
 
 
 def _bucket(server: S3Server) -> str:
-    if server.endpoint not in _buckets:
-        _buckets[server.endpoint] = server.new_bucket()
-    return _buckets[server.endpoint]
+    if server not in _buckets:
+        _buckets[server] = server.new_bucket()
+    return _buckets[server]
 
 
 def connect(url: str, server: S3Server, **options: Any) -> Store:
