@@ -214,14 +214,16 @@ def test_to_validate_a_session_with_a_damaged_tapfile_comes_to_an_end(place):
 
 
 def test_an_operation_of_a_later_version_is_no_damage(place):
+    tapstore.open(place).set_phase("three")
     document, logged, records = direct._split(place.get(TAPFILE).data)
     record = msgspec.json.decode(records[-1])
     record["entry"]["operations"] = [{"op": "teleport", "id": "x"}]
     records = (*records[:-1], msgspec.json.encode(record))
     place.put(TAPFILE, direct._joined(document, logged, records, "json"), OVERWRITE)
     session = tapstore.open(place)
-    session.set_phase("three")
+    session.set_phase("four")
     session.close()
+    assert [entry.operations for entry in session.log()][2:] == [("teleport",), ("set_phase",)]
     assert list(history.verify(session.state.log)) == []
 
 
