@@ -23,6 +23,7 @@ for _name in [name for name in os.environ if name.startswith(("TAPSTORE_", "AWS_
     if _name != "TAPSTORE_REQUIRE_ALL":  # the workers of xdist inherit it from here
         del os.environ[_name]
 os.environ.update(
+    XDG_CONFIG_HOME=os.devnull,
     AWS_CONFIG_FILE=os.devnull,
     AWS_SHARED_CREDENTIALS_FILE=os.devnull,
     AWS_EC2_METADATA_DISABLED="true",

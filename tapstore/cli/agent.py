@@ -16,6 +16,8 @@ from tapstore.errors import ClaimLostError, WaitTimeoutError
 
 if TYPE_CHECKING:
     from tapstore.agents.outcome import Outcome
+    from tapstore.roots.root import Root
+    from tapstore.sessions.session import Session
     from tapstore.tasks.work import Need, Work
 
 NOT_DONE = 1
@@ -170,7 +172,12 @@ def run(
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
     wanted = WorkFilter(role=role, when_phase=when_phase, needs=needs)
-    target = invocation.open() if root is None else ctx.with_resource(open_root(root))
+    target: Session | Root
+    if root is None:
+        target = invocation.open()
+    else:
+        with invocation.configured(root) as options:
+            target = ctx.with_resource(open_root(root, storage_options=options))
     worker = Worker(
         target,
         AgentSpec(

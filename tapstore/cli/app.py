@@ -58,6 +58,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "task": "task",
         "lock": "locks",
         "locks": "locks",
+        "config": "config",
         "demo": "demo",
     },
 }

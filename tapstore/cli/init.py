@@ -78,9 +78,9 @@ def _role(value: str) -> tuple[str, int]:
 @click.option(
     "--locks",
     metavar="SERVICE",
-    envvar="TAPSTORE_LOCKS",
     help="What keeps named locks: o_excl or store (in the session itself), or a URL such as "
-    "redis://host:6379/0.  [default: store where the place can compare, else o_excl]",
+    "redis://host:6379/0.  [default: $TAPSTORE_LOCKS, else what is configured, else store where "
+    "the place can compare, else o_excl]",
 )
 @click.option(
     "--accept",
@@ -119,23 +119,27 @@ def init(
     """  # fmt: skip
     from tapstore.sessions.opening import create
 
-    session = create(
-        invocation.given_url or os.getcwd(),
-        roles=[name for name, count in roles for _ in range(count)],
-        phase=phases[0] if phases else "",
-        phases=phases if len(phases) > 1 else (),
-        session_id=session_id,
-        tapfile_format=tapfile_format,
-        locks=locks,
-        accept=accept,
-        foreign=foreign,
-        claim_ttl=ttl,
-        max_attempts=max_attempts,
-        notify_consumers=not no_notify,
-        schema=None if schema is None else schema.read(),
-        fields={name: json_or_text(value) for name, value in fields},
-        by=invocation.agent,
-    )
+    url = invocation.given_url or os.getcwd()
+    setting = invocation.settings.get("locks")
+    with invocation.configured(url) as options:
+        session = create(
+            url,
+            storage_options=options,
+            roles=[name for name, count in roles for _ in range(count)],
+            phase=phases[0] if phases else "",
+            phases=phases if len(phases) > 1 else (),
+            session_id=session_id,
+            tapfile_format=tapfile_format,
+            locks=locks or (setting.value if setting else None),
+            accept=accept,
+            foreign=foreign,
+            claim_ttl=ttl,
+            max_attempts=max_attempts,
+            notify_consumers=not no_notify,
+            schema=None if schema is None else schema.read(),
+            fields={name: json_or_text(value) for name, value in fields},
+            by=invocation.agent,
+        )
     with session:
         tapfile = session.tapfile
         url = mask_url(session.url)

@@ -1,22 +1,26 @@
 """Which session a command is about, who asks, and how to answer.
 
 The session: `-w`, before or after the subcommand, else `TAPSTORE_URL`, else the nearest folder
-upwards that has `.tap/`, as git finds its repository.
+upwards that has `.tap/`, as git finds its repository, or a `tapstore.toml` that names one, else
+what the user's own configuration names.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from tapstore.cli import console
-from tapstore.errors import SessionNotFoundError
+from tapstore.cli.settings import Setting, Settings, upwards
+from tapstore.errors import FormatError, SessionNotFoundError
+from tapstore.keys import mask_url, same_service
 
 if TYPE_CHECKING:
     from tapstore.sessions.claim import Claim
@@ -34,16 +38,56 @@ class Invocation:
     agent_option: str | None = None
     claim_option: str | None = None
 
+    @cached_property
+    def settings(self) -> Settings:
+        """What holds without being said in this call."""
+        return Settings(os.environ, os.getcwd())
+
     # Where
 
     @property
     def given_url(self) -> str | None:
         """The session that was named, if one was."""
-        return self.url or os.environ.get("TAPSTORE_URL") or None
+        if self.url:
+            return self.url
+        setting = self.settings.get("url")
+        return None if setting is None else setting.value
 
     def find_url(self) -> str:
         """The session that is meant.  Raises `SessionNotFoundError`."""
-        return self.given_url or _upwards()
+        return self.where().value
+
+    def where(self) -> Setting:
+        """The same, with what named it."""
+        if self.url:
+            return Setting(self.url, "-w")
+        named = self.settings.from_environment("url")
+        if named is not None:
+            return named
+        named = self.settings.from_files("url")
+        folder = _upwards()
+        if folder is not None and (named is None or _is_nearer(folder, named.source)):
+            return Setting(folder, "nearest .tap/")
+        if named is None:
+            raise SessionNotFoundError(
+                f"no session in {os.getcwd()} or a folder above it: name one with -w URL or "
+                "TAPSTORE_URL, or make one here with `tapstore init --role ROLE …`"
+            )
+        return named
+
+    @contextmanager
+    def configured(self, url: str) -> Iterator[Mapping[str, Any]]:
+        """The `storage_options` to open `url` with, in this block.
+
+        What the store does not take of them becomes a `FormatError` that names the file.
+        """
+        options = self.settings.options(url)
+        try:
+            yield options.values
+        except TypeError as exc:
+            if not options.values:
+                raise
+            raise FormatError(f"{options.source}: tapstore.storage_options: {exc}") from exc
 
     def check_root(self, root: str | None) -> None:
         """Refuse `--root` beside `-w`; `TAPSTORE_URL` in the environment gives way to it."""
@@ -61,14 +105,41 @@ class Invocation:
         """Open the session; it is closed when the command ends."""
         from tapstore.sessions import opening
 
-        return click.get_current_context().with_resource(opening.open(self.find_url()))
+        url = self.find_url()
+        with self.configured(url) as options:
+            session = opening.open(url, storage_options=options)
+        return click.get_current_context().with_resource(session)
+
+    def open_with_locks(self, *, warn: bool = True) -> Session:
+        """The same, for a command that uses the lock service, with credentials that are set.
+
+        With `warn`, says so if a service is set that the session does not use.
+        """
+        session = self.open()
+        setting = self.settings.get("locks")
+        if setting is not None:
+            session.locks.give(setting.value)
+            if warn and not same_service(used := session.locks.name, setting.value):
+                self.warn(
+                    "LocksSettingIgnored",
+                    f"session {session.id} uses the lock service {mask_url(used)}; "
+                    f"{mask_url(setting.value)} ({setting.source}) is for sessions that "
+                    "`tapstore init` makes; `tapstore locks switch SERVICE` changes this one's",
+                )
+        return session
 
     # Who
 
     @property
     def agent(self) -> str:
-        """`--agent`, `TAPSTORE_AGENT`, or user@host."""
-        return self.agent_option or os.environ.get("TAPSTORE_AGENT") or _user_at_host()
+        """`--agent`, `TAPSTORE_AGENT`, what is configured, or user@host."""
+        return self.who().value
+
+    def who(self) -> Setting:
+        """The same, with what named it."""
+        if self.agent_option:
+            return Setting(self.agent_option, "--agent")
+        return self.settings.get("agent") or Setting(_user_at_host(), "default")
 
     @property
     def claim_id(self) -> str | None:
@@ -116,17 +187,18 @@ class Invocation:
                 console.note(first, *(f"  {line}" for line in rest))
 
 
-def _upwards() -> str:
-    folder = start = os.getcwd()
-    while not os.path.isdir(os.path.join(folder, ".tap")):
-        above = os.path.dirname(folder)
-        if above == folder:
-            raise SessionNotFoundError(
-                f"no session in {start} or a folder above it: name one with -w URL or "
-                "TAPSTORE_URL, or make one here with `tapstore init --role ROLE …`"
-            )
-        folder = above
-    return folder
+def _upwards() -> str | None:
+    return next((f for f in upwards(os.getcwd()) if os.path.isdir(os.path.join(f, ".tap"))), None)
+
+
+def _is_nearer(folder: str, file: str) -> bool:
+    """Whether a folder, the present one or one above it, is nearer than a configuration file."""
+    for each in upwards(os.getcwd()):
+        if each == os.path.dirname(file):
+            return False
+        if each == folder:
+            return True
+    return False
 
 
 def _user_at_host() -> str:
@@ -163,7 +235,8 @@ def options_of_init(command: F) -> F:
 def _where(otherwise: str) -> Callable[[F], F]:
     return click.option(
         "-w", "--workspace", metavar="URL", expose_value=False, callback=_keep("url"),
-        help=f"The session: a folder or URL.  [default: $TAPSTORE_URL, else {otherwise}]",
+        help="The session: a folder or URL.  [default: $TAPSTORE_URL, else a tapstore.toml, else "
+        f"{otherwise}]",
     )  # fmt: skip
 
 
@@ -174,7 +247,7 @@ _how = click.option(
 
 agent_option = click.option(
     "--agent", metavar="ID", expose_value=False, callback=_keep("agent_option"),
-    help="Who asks.  [default: $TAPSTORE_AGENT, else user@host]",
+    help="Who asks.  [default: $TAPSTORE_AGENT, else user@host; see `config`]",
 )  # fmt: skip
 
 claim_option = click.option(

@@ -62,7 +62,7 @@ def lock(
     from tapstore.cli.running import Running
 
     invocation: Invocation = ctx.obj
-    session = invocation.open()
+    session = invocation.open_with_locks()
     running = Running()
     with session.lock(
         name,
@@ -93,7 +93,7 @@ def locks(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is not None:
         return
     invocation: Invocation = ctx.obj
-    session = invocation.open()
+    session = invocation.open_with_locks()
     now = session.store.now()
     service = mask_url(session.locks.name)
     seen = lockfile.look(session)
@@ -157,7 +157,7 @@ def _table(found: list[Holder], now: float) -> list[str]:
 @click.pass_obj
 def release(invocation: Invocation, name: str, generation: int) -> None:
     """End exactly one grant of the lock NAME, whoever holds it."""
-    session = invocation.open()
+    session = invocation.open_with_locks()
     session.locks.force_release(name, generation)
     invocation.answer(
         {"session_id": session.id, "name": name, "generation": generation},
@@ -199,7 +199,7 @@ def switch(
     """  # fmt: skip
     if force and old_is_gone:
         raise click.UsageError("--force ends locks in the old service, which --old-is-gone ignores")
-    session = invocation.open()
+    session = invocation.open_with_locks(warn=False)
     done = session.switch_locks(
         service, wait=wait, force=force, old_is_gone=old_is_gone, agent=invocation.agent
     )

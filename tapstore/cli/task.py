@@ -86,7 +86,9 @@ def send(
             )
         from tapstore.roots.root import root as open_root
 
-        key = click.get_current_context().with_resource(open_root(root)).send(role, document)
+        with invocation.configured(root) as options:
+            opened = open_root(root, storage_options=options)
+        key = click.get_current_context().with_resource(opened).send(role, document)
     else:
         session = invocation.open()
         key = inbox.send(session.store, session.tapfile, role, document)

@@ -76,30 +76,28 @@ class SessionLocks(LockService):
         return self._known
 
     def give(self, url: str) -> None:
-        """Use this URL, with its credentials, for the service that it names."""
-        self._given.insert(0, url)
+        """Use this URL, with its credentials if it has any, for the service that it names."""
+        self._given.insert(0 if "@" in url else len(self._given), url)
 
     def service(self, number: int) -> LockService:
         """One of the services, opened when it is first asked for."""
         found = self._services.get(number)
         if found is None:
             # No mutex: one that another thread held during a fork would stay held in the child.
-            found = self._services.setdefault(number, self.open(self._url(number), number))
+            found = self._services.setdefault(
+                number, self.open(self.records.service(number), number)
+            )
         return found
 
     def open(self, url: str, number: int) -> LockService:
         """Open what is, or may become, the service of this number."""
         return registry.open_locks(
-            url,
+            next((given for given in self._given if same_service(given, url)), url),
             self._store,
             self.records.prefix(number),
             scope=self.records.scope(number),
             clock=self.clock,
         )
-
-    def _url(self, number: int) -> str:
-        url = self.records.service(number)
-        return next((given for given in self._given if same_service(given, url)), url)
 
     # Contract
 

@@ -70,6 +70,7 @@ def switch(
     switched to another one.
     """
     records = locks.records
+    locks.give(url)
     number = locks.look()
     used = records.service(number)
     if not same_service(used, url):
@@ -87,7 +88,6 @@ def switch(
                 f"{record.by or 'somebody else'} at {record.at}; not to {mask_url(url)}"
             )
         locks.look()
-    locks.give(url)
     former = mask_url(records.service(number - 1)) if number else ""
     how: How | None = None
     if not records.is_open(number):

@@ -68,6 +68,7 @@ watchdog         watchdog --once
 locks            locks
 locks-switch     locks switch o_excl --agent boss
 locks-release    locks release gpu --generation 1
+config           config --agent boss
 lock-no-command  lock gpu -- ./missing
 agent-run        agent run --role reviewer --agent a1 --once --idle 0 -- echo fine
 agent-no-work    agent run --role reviewer --agent a1 --once --idle 0 -- echo fine
