@@ -353,9 +353,9 @@ class Session:
         deadline = self.clock.monotonic() + timeout
         while True:
             snapshot = self.state.refresh()
-            document = msgspec.json.decode(msgspec.json.encode(snapshot.document))
+            document = msgspec.json.decode(snapshot.content)
             change(document)
-            document = format.settled(document)
+            document = format.settled(document, known=snapshot.document)
             schema.check(document)
             changes = diff(snapshot.document, document)
             if not changes:

@@ -151,7 +151,7 @@ class SessionState:
         attempt = 0
         # What takes long only once must not do so while others wait for their turn.
         schema.prepare()
-        format.render({}, fmt=self.config.tapfile_format)
+        format.prepare(self.config.tapfile_format)
         while True:
             try:
                 with self._alone():
@@ -269,14 +269,14 @@ class SessionState:
                 by=batch[0].by if batch else "",
             ),
         )
-        document = model.to_doc(state)
+        document = model.to_doc(state, known=(before.tapfile, before.document))
         schema.check(document)
         if self._user_check is not None:
             self._user_check(document)
         entry = history.make_entry(
             before.tapfile, state, effects.effects(before.document, document), batch, at
         )
-        content = format.render(document, fmt="json")
+        content = format.render(document, fmt="json", known=before.document)
         format.check_size(document, content, fmt=self.config.tapfile_format)
         return self._commit(before, Draft(state, document, content, entry, at))
 
