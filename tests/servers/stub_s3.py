@@ -33,7 +33,7 @@ class Seen:
     status: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stub(S3Server):
     """The running stub.  `requests` has those that were answered or lost, in order.
 
