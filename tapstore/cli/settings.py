@@ -25,7 +25,8 @@ _OPTIONS = "storage_options"
 _VARIABLES = {"url": "TAPSTORE_URL", "locks": "TAPSTORE_LOCKS", "agent": "TAPSTORE_AGENT"}
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots: that would make each class twice, in each call of the command line.
+@dataclass(frozen=True)
 class Setting:
     """A value, and where it comes from: a variable, or the path of a file."""
 
@@ -33,7 +34,7 @@ class Setting:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Options:
     """`storage_options` for the URLs of one scheme, all from one file."""
 
@@ -41,7 +42,7 @@ class Options:
     source: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class File:
     """A configuration file that was read."""
 

@@ -22,7 +22,7 @@ from tapstore.errors import (
 from tapstore.keys import check_name, encode_name, without_password
 from tapstore.locks.tapfile_lock import TapfileLock
 from tapstore.sessions import config as configs
-from tapstore.sessions import direct, lockservice, logged, place
+from tapstore.sessions import direct, logged, place
 from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
 from tapstore.sessions.direct import DirectRevisions
 from tapstore.sessions.logged import LoggedRevisions
@@ -246,6 +246,8 @@ def open(
     data = configs.raw(store)
     config = configs.parse(store, data)
     if locks is not None:
+        from tapstore.sessions import lockservice
+
         lockservice.check_same(store, config, locks)
     store = place.reopened(store, config, locks or config.locks, clock)
     return assemble(store, config, data, clock, locks=locks)

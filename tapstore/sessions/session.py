@@ -10,7 +10,7 @@ import builtins
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,13 +34,11 @@ from tapstore.errors import (
 from tapstore.keys import check_name, encode_name, mask_url
 from tapstore.locks.guard import Guard
 from tapstore.sessions import config as configs
-from tapstore.sessions import heartbeats, history, lockswitch, notices
+from tapstore.sessions import heartbeats, history, notices
 from tapstore.sessions.artifactfiles import ArtifactFiles
 from tapstore.sessions.claim import Claim
 from tapstore.sessions.config import new_id
 from tapstore.sessions.history import LogEntry
-from tapstore.sessions.lockservice import SessionLocks
-from tapstore.sessions.lockswitch import Switched
 from tapstore.sessions.state import SessionState
 from tapstore.sessions.waiting import Waiter
 from tapstore.sessions.watchdog import Watchdog
@@ -49,6 +47,10 @@ from tapstore.tapfile import model as model
 from tapstore.tapfile.changes import Change, diff
 from tapstore.tapfile.model import COMPLETED, Participant, Tapfile
 from tapstore.types import CREATE, Owner
+
+if TYPE_CHECKING:
+    from tapstore.sessions.lockservice import SessionLocks
+    from tapstore.sessions.lockswitch import Switched
 
 
 class Session:
@@ -480,6 +482,9 @@ class Session:
     def locks(self) -> SessionLocks:
         """The lock service of the session: whichever is in force."""
         if self._locks is None:
+            # Most commands take no lease, and each starts a new interpreter.
+            from tapstore.sessions.lockservice import SessionLocks
+
             self._locks = SessionLocks(
                 self.store, self.config, given=self._given_locks, clock=self.clock
             )
@@ -502,6 +507,8 @@ class Session:
         can still reach it, or holds a lease with a longer ttl than `wait`, may believe in it beside
         a new holder.  Repeat the call to go on after a failure.
         """
+        from tapstore.sessions import lockswitch
+
         lockswitch.check_can_switch(self.config.exclusion, f"session {self.id}")
         return lockswitch.switch(
             self.locks,
