@@ -2,7 +2,8 @@
 
 S3 sorts by the UTF-8 bytes of whole keys.  Servers that keep folders inside (SeaweedFS) list them
 folder by folder, with all of `a/…` before `a-b`; where a listing shows that, folders are listed
-one by one and sorted here.  It costs a LIST for each folder then.
+one by one and sorted here.  It costs a LIST for each folder then.  The same servers keep folders
+that have become empty: a child that is a folder is looked into.
 
 Names that are no keys are left out: markers of folders that consoles make, trials of `probe`.
 """
@@ -25,6 +26,10 @@ Send = Callable[..., dict[str, Any]]
 _BELOW_SLASH = re.compile(r"[ -.]")
 
 
+_KEEP_FOLDERS = ("seaweedfs",)
+"""How the Server header of servers begins, in lower case, that keep folders."""
+
+
 class UnsortedError(Exception):
     """The server lists in another order than that of whole keys."""
 
@@ -36,6 +41,7 @@ class Listings:
         self._send = send
         self._base = base
         self._by_folder = False
+        self._keeps_folders = False
 
     def objects(self, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix` and sorts after `start_after`.
@@ -62,6 +68,12 @@ class Listings:
 
     def children(self, folder: str) -> Iterator[str]:
         """Yield the names directly below `folder` (empty or ending in `/`)."""
+        for child in self._children(folder):
+            empty = self._keeps_folders and child.endswith("/") and not self._any(folder + child)
+            if not empty:
+                yield child
+
+    def _children(self, folder: str) -> Iterator[str]:
         held: list[str] = []
         for page in self._pages(folder, "", Delimiter="/"):
             names = [entry["Key"] for entry in page.get("Contents", ())]
@@ -80,6 +92,9 @@ class Listings:
                     yield child
         while held:
             yield heapq.heappop(held)
+
+    def _any(self, folder: str) -> bool:
+        return any(page.get("Contents") for page in self._pages(folder, "", MaxKeys=1))
 
     def trials(self) -> Iterator[tuple[str, float]]:
         """Yield whole name and time of the objects that `probe` left behind."""
@@ -116,7 +131,7 @@ class Listings:
                     modified=float(int(entry["LastModified"].timestamp())),
                 )
 
-    def _pages(self, prefix: str, start_after: str, **more: str) -> Iterator[dict[str, Any]]:
+    def _pages(self, prefix: str, start_after: str, **more: Any) -> Iterator[dict[str, Any]]:
         begin = _before(start_after, prefix)
         after = self._base + begin if begin else None
         token = None
@@ -128,6 +143,8 @@ class Listings:
                 ContinuationToken=token,
                 **more,
             )
+            server = page["ResponseMetadata"].get("HTTPHeaders", {}).get("server", "")
+            self._keeps_folders = server.lower().startswith(_KEEP_FOLDERS)
             yield page
             token = page.get("NextContinuationToken")
             if not page.get("IsTruncated") or not token:
