@@ -84,6 +84,8 @@ class DirectRevisions:
             if self._segments.at(1) is None:
                 # Who made the session died before its Tapfile, or is about to go on.
                 _publish_first(self._store, self._config, self._config_bytes)
+                # If the session was deleted while we were stopped, that was a ghost.
+                configs.check_same(self._store, self._config_bytes)
                 self._writer.note(2, ())
             # Record 1 is logged after the Tapfile is there, so only this look tells.
             self.seen = None

@@ -36,11 +36,10 @@ def place():
 @pytest.fixture
 def half_made():
     """A session whose creator died before the Tapfile."""
-    return left_by_a_creator_who_died_before(TAPFILE)
+    return die_before(TAPFILE, MemoryStore())
 
 
-def left_by_a_creator_who_died_before(key):
-    store = MemoryStore()
+def die_before(key, store):
     with pytest.raises(SimulatedCrash):
         tapstore.create(
             FaultyStore(store, Fault("put", key, before=crash)), roles=["coder"], phase="one"
@@ -79,6 +78,18 @@ def test_one_who_was_stopped_does_not_take_the_tapfile_of_the_next_session_for_a
     assert tapstore.open(half_made).phase == "precious"
 
 
+def test_one_who_was_stopped_commits_nothing_beside_the_next_session(half_made):
+    def half_made_anew():
+        for info in list(half_made.list("")):
+            half_made.delete(info.key)
+        die_before(TAPFILE, half_made)
+
+    stopped = stopped_before_the_tapfile(half_made, half_made_anew)
+    with pytest.raises(SessionNotFoundError, match="another one"):
+        stopped.set_phase("lost")
+    assert [entry.rev for entry in tapstore.open(half_made).log()] == [1]
+
+
 def test_one_who_was_stopped_builds_nothing_on_a_first_revision_that_comes_back(half_made):
     def gone_on():
         with tapstore.open(half_made) as other:
@@ -96,9 +107,7 @@ def test_two_who_find_the_ghost_of_a_deleted_session_at_once_make_one_of_it(plac
     for info in list(place.list("")):
         place.delete(info.key)
     place.put(TAPFILE, ghost)
-    dying = FaultyStore(place, Fault("put", TAPFILE, before=crash))
-    with pytest.raises(SimulatedCrash):
-        tapstore.create(dying, roles=["coder"], phase="new")
+    die_before(TAPFILE, place)
 
     def faster(_):
         tapstore.open(place).set_phase("next")
@@ -116,7 +125,7 @@ def test_a_session_that_could_not_be_read_back_is_not_made():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_logs_the_first_revision_before_it_commits_on_top():
-    store = left_by_a_creator_who_died_before("*/log/*")
+    store = die_before("*/log/*", MemoryStore())
     session = tapstore.open(store)
     assert session.phase == "one"
     child = os.fork()
