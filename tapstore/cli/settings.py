@@ -12,8 +12,9 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from tapstore.errors import FormatError, NotAllowedError
 from tapstore.keys import shell_word
@@ -25,34 +26,35 @@ _OPTIONS = "storage_options"
 _VARIABLES = {"url": "TAPSTORE_URL", "locks": "TAPSTORE_LOCKS", "agent": "TAPSTORE_AGENT"}
 
 
-# Without slots: that would make each class twice, in each call of the command line.
-@dataclass(frozen=True)
-class Setting:
+class Setting(msgspec.Struct, frozen=True):
     """A value, and where it comes from: a variable, or the path of a file."""
 
-    value: str = field(repr=False)
+    value: str
     source: str
 
+    def __repr__(self) -> str:
+        return f"<Setting from {self.source}>"
 
-@dataclass(frozen=True)
-class Options:
+
+class Options(msgspec.Struct, frozen=True):
     """`storage_options` for the URLs of one scheme, all from one file."""
 
-    values: Mapping[str, Any] = field(repr=False)
+    values: Mapping[str, Any]
     source: str
 
+    def __repr__(self) -> str:
+        return f"<Options from {self.source}>"
 
-@dataclass(frozen=True)
-class File:
+
+class File(msgspec.Struct, frozen=True):
     """A configuration file that was read."""
 
     path: str
-    values: Mapping[str, str] = field(repr=False)
-    options: Mapping[str, Mapping[str, Any]] = field(repr=False)
+    values: Mapping[str, str]
+    options: Mapping[str, Mapping[str, Any]]
 
-    @property
-    def folder(self) -> str:
-        return os.path.dirname(self.path)
+    def __repr__(self) -> str:
+        return f"<File {self.path}>"
 
 
 class Settings:
