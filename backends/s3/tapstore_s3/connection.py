@@ -154,6 +154,7 @@ def _make(options: Options) -> tuple[tuple[str, ...], Any]:
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
+    from botocore.handlers import add_expect_header
 
     for name in _CHATTY:
         logger = logging.getLogger(name)
@@ -187,6 +188,8 @@ def _make(options: Options) -> tuple[tuple[str, ...], Any]:
     if not wanted and not _is_aws(client.meta.endpoint_url):
         client.close()
         client = make(**plain)
+    # A round trip more for each body, to learn that the server will take it.
+    client.meta.events.unregister("before-call.s3", add_expect_header)
     if options.extra:
         _check_extra(client, options.extra)
     found = None if options.anonymous else session.get_credentials()
