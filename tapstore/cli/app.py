@@ -59,6 +59,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "lock": "locks",
         "locks": "locks",
         "config": "config",
+        "doctor": "doctor",
         "demo": "demo",
     },
 }

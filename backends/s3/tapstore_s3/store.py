@@ -28,13 +28,14 @@ from tapstore.keys import TEMP_MARK, check_key, check_prefix
 from tapstore.types import (
     CREATE,
     Capabilities,
+    Finding,
     GetResult,
     ObjectInfo,
     PutMode,
     PutResult,
     Update,
 )
-from tapstore_s3 import probe, wording
+from tapstore_s3 import checkup, probe, wording
 from tapstore_s3.connection import Connection, reply_date
 from tapstore_s3.download import BUFFER_BYTES, Download
 from tapstore_s3.etags import Etags, bare
@@ -223,6 +224,9 @@ class S3Store(Store):
             raise self._failure("", exc, "sweep", "the sweep") from exc
         return tuple(sorted((*uploads, *trials)))
 
+    def checkup(self) -> Iterator[Finding]:
+        return checkup.all_of(self._send, self._base, self._part_bytes, self._creates_large)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -294,11 +298,7 @@ class S3Store(Store):
         return PutResult(version=bare(reply["ETag"]), modified=modified)
 
     def _check_large_create(self, key: str) -> None:
-        if self._large_creates is None:
-            with self._found_out:
-                if self._large_creates is None:
-                    self._large_creates = self._try(probe.large_creates)
-        if not self._large_creates:
+        if not self._creates_large():
             raise failures.unsupported(
                 self.url,
                 "create",
@@ -309,6 +309,13 @@ class S3Store(Store):
         # All the bytes would be sent before the server says that the name is taken.
         if not self._is_missing(key):
             raise failures.already_exists(self.url, key)
+
+    def _creates_large(self) -> bool:
+        if self._large_creates is None:
+            with self._found_out:
+                if self._large_creates is None:
+                    self._large_creates = self._try(probe.large_creates)
+        return bool(self._large_creates)
 
     def _try(self, trial: Any) -> Any:
         try:

@@ -1,0 +1,250 @@
+"""Examines a place and a lock service, and yields what it finds, probe by probe.
+
+A probe that fails is a finding, and the next one goes on; only a malformed call or a missing
+package raises.  Everything that was written is removed at the end, however that comes.
+
+Whether a session can be made is asked of `sessions.place`, which also makes that decision when one
+is made: the two cannot disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from tapstore import registry
+from tapstore.abc import Clock, Store
+from tapstore.clock import SYSTEM_CLOCK
+from tapstore.doctor import (
+    access,
+    clocks,
+    conditions,
+    folder,
+    leases,
+    peers,
+    race,
+    timing,
+    visibility,
+)
+from tapstore.doctor.subject import Subject
+from tapstore.doctor.workplace import FOLDER, Workplace
+from tapstore.errors import SessionNotFoundError, TapstoreError, UnsupportedOperationError
+from tapstore.keys import same_service, without_password
+from tapstore.sessions import config as configs
+from tapstore.sessions import place
+from tapstore.sessions.config import SessionConfig
+from tapstore.sessions.place import Accept
+from tapstore.stores.locked import LockedStore
+from tapstore.types import Capabilities, Finding
+
+SESSION = "session"
+LEFTOVERS = "leftovers"
+
+
+class Examination:
+    """One look at a place.  Go through `findings` once; the rest is filled in meanwhile.
+
+    `url`: as in `tapstore.open`.  `accept`: as in `tapstore.create`.
+    `locks`: the lock service to try, by default the one that the session there uses, or that a new
+    one would.  `configured_locks`: what a new one would use; if it is the same service, with the
+    user and password for the one of the session.
+    `with_race`: also race for creations and updates.  `peers_seconds`: also wait so long for the
+    same on other machines; None: do not.
+    """
+
+    def __init__(
+        self,
+        url: object,
+        *,
+        locks: str | None = None,
+        configured_locks: str | None = None,
+        accept: Accept | None = None,
+        with_race: bool = False,
+        peers_seconds: float | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self._place = url
+        self._locks = locks
+        self._configured_locks = configured_locks
+        self._accept = accept
+        self._with_race = with_race
+        self._peers_seconds = peers_seconds
+        self._options = storage_options
+        self._clock = clock
+        self._store = self._open()
+        self.url = self._store.url
+        self.session_id: str | None = None
+        self.capabilities: Capabilities | None = None
+        self.suits: str | None = None
+        """The lock service to take here, once that is known; without credentials."""
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield each finding as soon as it is there."""
+        work = Workplace(self._store)
+        subject = Subject(self._store, self._open(), work, self._clock)
+        try:
+            yield from self._all(subject)
+        finally:
+            # The place may have been wrapped meanwhile: the wrapper closes what it wraps.
+            subject.close()
+
+    def _open(self) -> Store:
+        return registry.open_store(self._place, storage_options=self._options, clock=self._clock)
+
+    def _all(self, subject: Subject) -> Iterator[Finding]:
+        reached = access.reach(subject)
+        yield reached
+        if reached.severity == "fatal":
+            return
+        try:
+            allowed = access.permissions(subject)
+            yield allowed
+            if not access.may_write(allowed):
+                return
+            subject.work.begin()
+            yield from self._written(subject)
+        finally:
+            stuck = subject.work.clean()
+        if stuck:
+            yield Finding(LEFTOVERS, "warning", f"could not be removed: {', '.join(stuck)}",
+                          change="remove them")  # fmt: skip
+
+    def _written(self, subject: Subject) -> Iterator[Finding]:
+        yield from _tried(LEFTOVERS, lambda: _leftovers(subject))
+        config, remarks = self._session()
+        yield from remarks
+        if config is not None and config.exclusion == "locks":
+            self._accept = "lock-only"
+        locks = self._locks or self._usual_locks(config)
+        yield from _tried("conditions", lambda: self._settle(subject, locks))
+        if self.capabilities is None:
+            return
+        for name, probe in (
+            (conditions.CREATION, conditions.creation),
+            (conditions.PUT, conditions.conditional_put),
+            (conditions.DELETE, conditions.conditional_delete),
+            (visibility.READS, visibility.reads),
+            (visibility.LISTINGS, visibility.listings),
+        ):
+            yield from _tried(name, lambda probe=probe: [probe(subject)])  # type: ignore[misc]
+        if self.capabilities.files:
+            yield from _tried(folder.FILES, lambda: [folder.files(subject)])
+            yield from _tried(folder.MOUNT, lambda: folder.mount(subject))
+        yield from _tried("backend", subject.raw.checkup)
+        yield from _tried(clocks.CLOCK, lambda: [clocks.check(subject)])
+        yield from _tried(timing.LATENCY, lambda: [timing.latency(subject)])
+        yield from self._lock_service(subject, locks)
+        if self._with_race and self.capabilities.create:
+            where = subject.store if self._accept else self._place
+            yield from _tried(race.RACE, lambda: [race.race(subject, where, self._options)])
+        if self._peers_seconds is not None and self.capabilities.create:
+            seconds = self._peers_seconds
+            yield from _tried(peers.PROBE, lambda: peers.meet(subject, seconds))
+
+    def _settle(self, subject: Subject, locks: str | None) -> Iterator[Finding]:
+        """Have it decided, as for a new session, whether one can be made here."""
+        try:
+            store, self.capabilities = place.settle(self._store, locks, self._accept, self._clock)
+        except UnsupportedOperationError as exc:
+            self.capabilities = self._store.capabilities
+            yield Finding(
+                "usable",
+                "fatal",
+                "no session can be made here",
+                str(exc).partition(".  ")[0].partition(": ")[2],
+                str(exc).partition(".  ")[2],
+            )
+            return
+        subject.store = store
+        if isinstance(store, LockedStore):
+            yield Finding(
+                "usable",
+                "warning",
+                f"a lock service alone keeps writers apart (accept='{self._accept}')",
+                place.LOCK_ONLY,
+                "take a place that keeps conditions",
+            )
+
+    def _session(self) -> tuple[SessionConfig | None, list[Finding]]:
+        """The session that is there, and what it remembers of its place."""
+        try:
+            config = configs.load(self._store)
+        except SessionNotFoundError:
+            return None, []
+        except TapstoreError as exc:
+            return None, [Finding(SESSION, "fatal", str(exc))]
+        self.session_id = config.session_id
+        known = config.capabilities
+        if known is None or config.exclusion == "locks" or known == self._store.capabilities:
+            return config, [
+                Finding(SESSION, "ok", f"{config.session_id}, as it remembers the place")
+            ]
+        return config, [
+            Finding(
+                SESSION,
+                "fatal",
+                f"{config.session_id} remembers of this place {_words(known)}, and now it can do "
+                f"{_words(self._store.capabilities)}",
+                "it relies on what it remembers",
+                "find out what was changed on the server; a session cannot be moved so",
+            )
+        ]
+
+    def _usual_locks(self, config: SessionConfig | None) -> str | None:
+        configured = self._configured_locks
+        if config is None or (configured and same_service(config.locks, configured)):
+            return configured
+        return config.locks
+
+    def _lock_service(self, subject: Subject, locks: str | None) -> Iterator[Finding]:
+        assert self.capabilities is not None
+        shown = None if locks is None else without_password(locks)
+        finding = leases.suitable(self.capabilities, shown)
+        self.suits = finding.values.get("suits")
+        yield finding
+        tried = locks or (place.usual_locks(self.capabilities) if self.capabilities.create else "")
+        if tried:
+            yield from self._leases(subject, tried)
+
+    def _leases(self, subject: Subject, locks: str) -> Iterator[Finding]:
+        with _service(subject, locks, self._clock) as service:
+            yield leases.try_out(service, without_password(locks), self._clock)
+            yield from _tried(leases.LEASES, service.checkup)
+
+
+@contextmanager
+def _service(subject: Subject, locks: str, clock: Clock) -> Iterator[Any]:
+    prefix = f"{FOLDER}/{subject.work.name}/locks"
+    service = registry.open_locks(
+        locks, subject.store, prefix, scope=f"doctor{subject.work.name}", clock=clock
+    )
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def _leftovers(subject: Subject) -> Iterator[Finding]:
+    removed = subject.work.remove_leftovers()
+    if removed:
+        yield Finding(
+            LEFTOVERS,
+            "note",
+            f"removed {len(removed)} keys that an examination which was cut short had left",
+            values={"removed": len(removed)},
+        )
+
+
+def _tried(name: str, probes: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """What `probes` finds; that it fails is a finding, too."""
+    try:
+        yield from probes()
+    except TapstoreError as exc:
+        yield Finding(name, "fatal", f"it could not be tried: {exc}")
+
+
+def _words(found: Capabilities) -> str:
+    can = [name for name in ("create", "update", "conditional_delete") if getattr(found, name)]
+    return ", ".join(can) or "nothing"

@@ -1,0 +1,116 @@
+"""What a folder's file system gives: links, renames, fsync, and what its mount options mean."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+
+from tapstore.doctor.subject import Subject
+from tapstore.stores import mounts
+from tapstore.stores.mounts import Severity as MountSeverity
+from tapstore.types import Finding, Severity
+
+FILES = "files"
+MOUNT = "mount"
+
+_SEVERITIES: dict[MountSeverity, Severity] = {
+    MountSeverity.ERROR: "fatal",
+    MountSeverity.WARNING: "warning",
+    MountSeverity.NOTE: "note",
+}
+
+
+def files(subject: Subject) -> Finding:
+    """Link, rename over and sync a file, as every commit does."""
+    first = subject.store.local_path(subject.work.key("file"))
+    second = subject.store.local_path(subject.work.key("link"))
+    folder = os.path.dirname(first)
+    steps: list[str] = []
+    try:
+        steps.append("write and fsync")
+        _write(first, b"1")
+        started = subject.clock.monotonic()
+        _write(first, b"2")
+        seconds = subject.clock.monotonic() - started
+        steps.append("link")
+        os.link(first, second)
+        if not os.path.samefile(first, second):
+            raise OSError("it made a copy instead")
+        steps.append("link to a name that is taken")
+        try:
+            os.link(first, second)
+        except FileExistsError:
+            pass
+        else:
+            raise OSError("it succeeded")
+        steps.append("rename over another file")
+        _write(f"{first}.new", b"3")
+        os.replace(f"{first}.new", second)
+        if _read(second) != b"3" or _read(first) != b"2":
+            raise OSError("it changed the wrong file")
+        steps.append("fsync a folder")
+        _sync_folder(folder)
+    except OSError as exc:
+        return Finding(
+            FILES,
+            "fatal",
+            f"cannot {steps[-1]}: {exc.strerror or exc}",
+            "by this a file appears whole, and for one writer only",
+            "take a folder on another file system, or a bucket",
+            {"failed": steps[-1]},
+        )
+    finally:
+        for path in (first, second, f"{first}.new"):
+            if os.path.lexists(path):
+                os.unlink(path)
+    return Finding(
+        FILES,
+        "ok",
+        f"hard links, renames and fsync work (a write with fsync {seconds * 1000:.1f} ms)",
+        values={"fsync_seconds": round(seconds, 6)},
+    )
+
+
+def mount(subject: Subject) -> Iterator[Finding]:
+    """The kind of mount and what its options mean; one finding each, or one that all is well."""
+    found, remarks = mounts.look(os.path.dirname(subject.store.local_path("x")))
+    values = (
+        {} if found is None else {"type": found.type, "point": found.point, "source": found.source}
+    )
+    kind = "of a kind that the system does not tell" if found is None else found.type
+    version = f" {found.version}" if found is not None and found.version else ""
+    if not remarks:
+        yield Finding(MOUNT, "ok", f"{kind}{version}", values=values)
+    for remark in remarks:
+        yield Finding(
+            MOUNT,
+            _SEVERITIES[remark.severity],
+            f"{kind}{version}: {remark.text}",
+            change=remark.remedy,
+            values={**values, "code": remark.code},
+        )
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _sync_folder(folder: str) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    except OSError as exc:
+        # SMB and some FUSE file systems have no such operation; names go through at once.
+        if exc.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(fd)

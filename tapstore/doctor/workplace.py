@@ -1,0 +1,148 @@
+"""A prefix of its own for everything that an examination writes, and its removal.
+
+All keys lie below `.tapstore-doctor/<run>/`.  `clean` removes those of this run; what a run that
+crashed left is removed by a later one, when its process is known to have ended or it is too old
+to be under way.
+
+Not promised: that nothing stays where deleting is not allowed, or after a crash until then.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+
+from tapstore.abc import Store
+from tapstore.errors import TapstoreError
+from tapstore.locks import process
+from tapstore.locks.process import Process
+from tapstore.types import OVERWRITE, ObjectInfo
+
+FOLDER = ".tapstore-doctor"
+
+RUN_SECONDS = 900.0
+"""No run takes so long; what is older belongs to none that is under way."""
+
+PEERS = "peers"
+"""The folder that runs on several machines share."""
+
+
+class Who(msgspec.Struct, frozen=True, kw_only=True):
+    """Who makes a run."""
+
+    host: str = ""
+    process: Process = msgspec.field(default_factory=Process)
+
+
+def myself() -> Who:
+    return Who(host=socket.gethostname(), process=process.myself())
+
+
+class Workplace:
+    """The keys of one run in one store."""
+
+    def __init__(self, store: Store) -> None:
+        self.name = secrets.token_hex(8)
+        self.prefix = f"{FOLDER}/{self.name}/"
+        self._store = store
+        self._given: set[str] = set()
+        self._new_folder = _missing_folder(store)
+
+    def key(self, name: str) -> str:
+        """The key for something of this run; `clean` removes it."""
+        key = self.prefix + name
+        self._given.add(key)
+        return key
+
+    def begin(self) -> None:
+        """Leave word who is at work here."""
+        self._store.put(self.key("who"), msgspec.json.encode(myself()), OVERWRITE)
+
+    def clean(self) -> tuple[str, ...]:
+        """Remove what this run wrote; return the keys that could not be removed."""
+        found = set(self._given)
+        # Listings may lag, or not be allowed; the keys that were given out are known.
+        with suppress(TapstoreError):
+            found |= {info.key for info in self._store.list(self.prefix)}
+        stuck = _remove(self._store, found, last=self.prefix + "who")
+        self._remove_folders()
+        return tuple(sorted(stuck))
+
+    def remove_leftovers(self) -> tuple[str, ...]:
+        """Remove what runs left that are over, as far as that can be told; return the keys."""
+        runs: dict[str, list[ObjectInfo]] = {}
+        for info in self._store.list(f"{FOLDER}/"):
+            runs.setdefault(info.key.split("/")[1], []).append(info)
+        runs.pop(self.name, None)
+        now = self._store.now() if runs else 0.0
+        removed: list[str] = []
+        for run, infos in sorted(runs.items()):
+            # Those who share a folder come and go one by one.
+            groups = [[info] for info in infos] if run == PEERS else [infos]
+            for group in groups:
+                too_old = max(info.modified for info in group) < now - RUN_SECONDS
+                if too_old or (run != PEERS and self._is_over(run)):
+                    keys = {info.key for info in group}
+                    removed += sorted(keys - _remove(self._store, keys, f"{FOLDER}/{run}/who"))
+        return tuple(removed)
+
+    def _is_over(self, run: str) -> bool:
+        try:
+            data = self._store.get(f"{FOLDER}/{run}/who").data
+            who = msgspec.json.decode(data, type=Who)
+        except (TapstoreError, msgspec.DecodeError):
+            return False
+        return process.is_dead(who.process, here=process.myself())
+
+    def _remove_folders(self) -> None:
+        """Remove the folders that were made for the run, where there are folders."""
+        if not self._store_has_files():
+            return
+        top = self._store.local_path(FOLDER)
+        for folder in (*_below(f"{top}/{self.name}"), f"{top}/{PEERS}", top):
+            with suppress(OSError):
+                os.rmdir(folder)
+        for folder in self._new_folder:
+            with suppress(OSError):
+                os.rmdir(folder)
+
+    def _store_has_files(self) -> bool:
+        try:
+            self._store.local_path(FOLDER)
+        except TapstoreError:
+            return False
+        return True
+
+
+def _missing_folder(store: Store) -> tuple[str, ...]:
+    """The folders that the first write will make, the innermost first."""
+    try:
+        folder = os.path.dirname(store.local_path(FOLDER))
+    except TapstoreError:
+        return ()
+    missing = []
+    while folder and not os.path.exists(folder):
+        missing.append(folder)
+        folder = os.path.dirname(folder)
+    return tuple(missing)
+
+
+def _below(top: str) -> Iterator[str]:
+    for folder, _, _ in os.walk(top, topdown=False):
+        yield folder
+
+
+def _remove(store: Store, keys: set[str], last: str) -> set[str]:
+    """Delete `keys`, `last` at the end; return those that could not be deleted."""
+    stuck = set()
+    for key in sorted(keys, key=lambda key: (key == last, key)):
+        try:
+            store.delete(key)
+        except TapstoreError:
+            stuck.add(key)
+    return stuck
