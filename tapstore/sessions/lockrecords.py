@@ -111,10 +111,11 @@ class LockRecords:
         return found
 
     def _look_closely(self) -> None:
-        if self._store.capabilities.files:
-            # NFS remembers that a name, or its folder, was absent, until it looks at what is above.
-            for folder in (f"{self._config.prefix}/", self._folder):
-                list(self._store.children(folder))
+        # NFS remembers that a name, or its folder, was absent, until it looks at what is above.
+        # What it then finds decides nothing.
+        above, files = f"{self._config.prefix}/", self._store.capabilities.files
+        if files and "locks/" in self._store.children(above):
+            list(self._store.children(self._folder))
 
     def _get(self, key: str) -> bytes | None:
         try:

@@ -10,6 +10,7 @@ import tomllib
 
 import pytest
 
+from tapstore.cli.settings import Settings
 from tests.integration.cli_calls import call, ok
 
 SECRET = "hunter2" * 2
@@ -194,6 +195,17 @@ def test_credentials_are_not_shown(here):
         assert "redis://***@h/0" in called.out
         assert "secret" in called.out
         assert SECRET not in called.out + called.err
+
+
+def test_what_was_read_is_not_shown_by_accident(here):
+    (here / "tapstore.toml").write_text(
+        f'[tapstore]\nlocks = "redis://u:{SECRET}@h"\n[tapstore.storage_options.s3]\n'
+        f'secret = "{SECRET}"\n'
+    )
+    settings = Settings({}, str(here))
+    values = (settings.get("locks"), settings.all_options(), settings.files)
+    assert SECRET in settings.get("locks").value
+    assert SECRET not in repr((settings, *values))
 
 
 def test_a_malformed_url_is_not_shown():

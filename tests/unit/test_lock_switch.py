@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 import tapstore
 from tapstore.errors import (
@@ -10,6 +11,7 @@ from tapstore.errors import (
     FormatError,
     LeaseLostError,
     LeaseUnavailableError,
+    NotAllowedError,
     NotFoundError,
     StoreError,
 )
@@ -315,6 +317,33 @@ def test_two_switches_to_the_same_service_are_one(world):
     anna = world.client("anna", Fault("put", ".tap/*/locks/000001", before=first))
     anna.switch("store")
     assert world.in_force == (1, True)
+
+
+def test_a_service_that_the_place_cannot_have_is_refused_before_anything_changes(tmp_path):
+    with tapstore.create(str(tmp_path / "s")) as session:
+        with pytest.raises(tapstore.UnsupportedOperationError, match="compare-and-set"):
+            session.switch_locks("store")
+        assert (session.locks.name, session.locks.look()) == ("o_excl", 0)
+
+
+def test_a_session_in_a_folder_goes_from_one_place_of_leases_to_another(tmp_path, server):
+    with tapstore.create(str(tmp_path / "s")) as session, tapstore.open(session.url) as other:
+        with other.lock("gpu", ttl=30):
+            pass
+        for service in ("elsewhere://a", "o_excl"):
+            session.switch_locks(service)
+            with other.lock("gpu", ttl=30), pytest.raises(LeaseUnavailableError):
+                session.lock("gpu", ttl=30)
+        assert server.urls
+        assert list((tmp_path / "s" / ".tap").glob("*/leases/000002/gpu/grant-*"))
+        assert ".tap/*/leases/" in (tmp_path / "s" / ".gitignore").read_text().split()
+
+
+def test_where_commits_rest_on_the_lock_service_it_cannot_be_changed(world):
+    session = world.client("anna").session
+    session.config = replace(session.config, exclusion="locks")
+    with pytest.raises(NotAllowedError, match="commits rest on its lock service"):
+        session.switch_locks("store")
 
 
 # What paused contenders and switchers that died leave behind
