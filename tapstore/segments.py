@@ -106,12 +106,26 @@ class Segments:
             due = max(due, heads[-1].n + 1)
 
     def _firsts(self, *, before: int) -> Iterator[int]:
-        """The names of the segments, from the first on that may hold record `before`."""
+        """The names of the segments, from the one on that holds record `before`.
+
+        If that is not logged yet, from the last one on.
+        """
+        last = None
         begin = max(0, before - MAX_RECORDS)
         for info in self._store.list(self._prefix, start_after=self._key(begin)):
             name = info.key.rpartition("/")[2]
-            if name.isdecimal():
+            if not name.isdecimal():
+                continue
+            # Of those that begin at or before the record only the last can hold it.
+            if last is not None and int(name) > before:
+                yield last
+                last = None
+            if int(name) > before:
                 yield int(name)
+            else:
+                last = int(name)
+        if last is not None:
+            yield last
 
     def _load(self, first: int) -> tuple[Head, ...]:
         found = self._cache.get(first)

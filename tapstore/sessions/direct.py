@@ -12,6 +12,7 @@ document has to fit the hash in its record.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from tapstore.errors import (
     AlreadyExistsError,
     ConflictError,
     FormatError,
+    NotAllowedError,
     NotFoundError,
     OutcomeUnknownError,
     SessionNotFoundError,
@@ -34,7 +36,7 @@ from tapstore.sessions.config import TAPFILE_KEY, SessionConfig
 from tapstore.sessions.logwriter import LogWriter
 from tapstore.sessions.revisions import Draft
 from tapstore.sessions.snapshot import Snapshot
-from tapstore.tapfile import format, model
+from tapstore.tapfile import format, model, schema
 from tapstore.tapfile.format import Format
 from tapstore.types import CREATE, GetResult, Update
 
@@ -112,6 +114,12 @@ class DirectRevisions:
         snapshot = self._parse(got)
         if snapshot is not None:
             head = _carrier(snapshot)
+            # Seen before it was asked for, so not by a slower thread.
+            if seen is not None and head.n < seen.rev:
+                raise FormatError(
+                    f"the Tapfile at {self._store.url} is of revision {head.n}, and {seen.rev} was "
+                    "committed: an older Tapfile was put back; restore the newest one"
+                )
             self._writer.note(head.logged + 1, head.records)
             self.seen = snapshot
         return snapshot
@@ -123,13 +131,20 @@ class DirectRevisions:
             document, logged, records = _split(got.data)
             if document["tapstore"]["incarnation"] != self._config.incarnation:
                 return None
-            head = parse(records[-1], document["tapstore"]["rev"], where=where)
+            heads = [parse(data, logged + i, where=where) for i, data in enumerate(records, 1)]
+            head = heads[-1]
             content = format.render_again(document, fmt="json")
-            if sha256(content) != head.record.content or head.n != logged + len(records):
+            if (
+                sha256(content) != head.record.content
+                or head.n != document["tapstore"]["rev"]
+                or any(b.record.parent != a.digest for a, b in pairwise(heads))
+            ):
                 raise FormatError(
                     f"{where} was changed by another program than tapstore, which may have undone "
                     "commits: put the version before back (`tapstore edit` makes changes)"
                 )
+            # A hash can be forged, too; what the rules rely on must hold all the same.
+            schema.check(document)
             carrier = Carrier(head.record, head.digest, got.info.version, logged, records)
             at = parse_time(document["tapstore"]["at"])
             return Snapshot(carrier, model.from_doc(document), document, content, at)
@@ -162,6 +177,7 @@ class DirectRevisions:
 
     def _make_room(self, head: Carrier) -> None:
         self._writer.check()
+        self._writer.begin()
         through = max(head.logged, self._writer.through)
         try:
             self._make_sure(head, through)
@@ -196,9 +212,9 @@ class DirectRevisions:
             if isinstance(exc, FormatError) and isinstance(cause, ConflictError):
                 raise
             raise self._unknown(n, draft, exc) from cause
-        if found.rev < n and isinstance(cause, OutcomeUnknownError):
-            # It may still be under way.  The same bytes under the same condition can't land
-            # twice, so they may be sent again.
+        if found.rev < n and _carrier(found).version == _carrier(before).version:
+            # It, or an attempt before it, may still be under way.  The same bytes under the same
+            # condition can't land twice, so they may be sent again.
             raise self._unknown(n, draft, cause) from cause
         if ours is None and found.rev >= n:
             raise FormatError(f"log record {n} is missing; restore it from a backup") from cause
@@ -319,6 +335,15 @@ def begin(store: Store, config: SessionConfig, draft: Draft) -> None:
     _, data = follow(None, draft.write_id, draft.content, draft.entry)
     whole = _joined(draft.document, 0, (data,), config.tapfile_format)
     format.check_bytes(len(whole))
+    try:
+        _split(store.get(TAPFILE_KEY).data)
+    except NotFoundError:
+        pass
+    except (msgspec.DecodeError, RecursionError, LookupError, TypeError, ValueError) as exc:
+        raise NotAllowedError(
+            f"there is a Tapfile at {store.url} that is not of a session which commits there: "
+            "move it away first"
+        ) from exc
     store.put(_first_key(config), whole, CREATE)
 
 
@@ -328,7 +353,12 @@ def _publish_first(store: Store, config: SessionConfig, config_bytes: bytes) -> 
     Safe to repeat, also by others, as long as record 1 is not logged: until then nothing can have
     been committed on top.
     """
-    data = store.get(_first_key(config)).data
+    try:
+        data = store.get(_first_key(config)).data
+    except NotFoundError as exc:
+        raise SessionNotFoundError(
+            f"the session at {store.url} was deleted before it was quite made"
+        ) from exc
     try:
         store.put(TAPFILE_KEY, data, CREATE)
     except AlreadyExistsError:
@@ -347,4 +377,5 @@ def _publish_first(store: Store, config: SessionConfig, config_bytes: bytes) -> 
 
 
 def _first_key(config: SessionConfig) -> str:
-    return f"{config.prefix}/first"
+    # Among the contents of commits, where `gc` finds those of creators that died.
+    return f"{config.prefix}/revisions/first"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tapstore.sessions.lockrecords import How
     from tapstore.sessions.lockservice import SessionLocks
 
-_TTL_SECONDS = 30.0
+_TTL_SECONDS = 10.0
 _TRIAL_SECONDS = 5.0
 """Ttl of the lease that a new service is tried out with: for so long one who died there delays
 the next one."""

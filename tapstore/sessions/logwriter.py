@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from contextlib import suppress
 
 from tapstore.errors import FormatError, OutcomeUnknownError, StoreError
 from tapstore.segments import Segments
 
-DELAY_SECONDS = 0.2
+DELAY_SECONDS = 1.0
 """How long records are waited for that go into the same object."""
+
+ENOUGH = 16
+"""So many are not kept waiting."""
 
 _PAUSE_SECONDS = 5.0
 """After a refusal of the place."""
 
 
 class LogWriter:
-    """Writes what is noted; its thread begins with the first record and ends with the process."""
+    """Writes what is noted, once it is told to begin; its thread ends with `close`."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -35,6 +37,7 @@ class LogWriter:
         self._writing = threading.Lock()
         self._first = 0
         self._records: tuple[bytes, ...] = ()
+        self._ended: threading.Event | None = None
         self._thread: threading.Thread | None = None
         self._fault: FormatError | None = None
 
@@ -61,14 +64,20 @@ class LogWriter:
             if first + len(records) <= self._first + len(self._records):
                 return
             self._first, self._records = first, records
-            if self._thread is None and records:
+            self._wake.notify_all()
+
+    def begin(self) -> None:
+        """Write what is noted from now on.  Who only reads leaves it to those who commit."""
+        self._notice_fork()
+        with self._wake:
+            if self._ended is None:
+                self._ended = threading.Event()
                 # None are left, or the interpreter is about to end.
                 with suppress(RuntimeError):
-                    self._thread = self._start()
-            self._wake.notify()
+                    self._thread = self._start(self._ended)
 
-    def _start(self) -> threading.Thread:
-        thread = threading.Thread(target=self._run, name="tapstore-log", daemon=True)
+    def _start(self, ended: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._run, args=(ended,), name="tapstore-log", daemon=True)
         thread.start()
         return thread
 
@@ -80,26 +89,40 @@ class LogWriter:
             while (due := self._due()) is not None:
                 self._through = max(self._through, self._segments.append(*due))
 
+    def _waiting(self) -> int:
+        return self._first + len(self._records) - 1 - self._through
+
     def _due(self) -> tuple[int, tuple[bytes, ...]] | None:
         with self._wake:
             first = max(self._first, self._through + 1)
             records = self._records[first - self._first :]
             return (first, records) if records else None
 
-    def _run(self) -> None:
+    def _run(self, ended: threading.Event) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: self._first + len(self._records) > self._through + 1)
-            time.sleep(DELAY_SECONDS)  # more of them come meanwhile
+                self._wake.wait_for(lambda: ended.is_set() or self._waiting() > 0)
+                self._wake.wait_for(
+                    lambda: ended.is_set() or self._waiting() >= ENOUGH, DELAY_SECONDS
+                )
+            if ended.is_set():
+                return
             try:
                 self.flush()
             except FormatError as exc:
                 self._fault = exc
                 return
             except (StoreError, OutcomeUnknownError):
-                time.sleep(_PAUSE_SECONDS)
+                ended.wait(_PAUSE_SECONDS)
 
     def close(self) -> None:
-        """Log what is left, if the place takes it."""
-        with suppress(StoreError, OutcomeUnknownError, FormatError):
+        """Log what is left, if the place takes it, and end the thread."""
+        self._notice_fork()
+        with self._wake:
+            ended, self._ended = self._ended, None
+            if ended is None:
+                return
+            ended.set()
+            self._wake.notify_all()
+        with suppress(StoreError, OutcomeUnknownError):
             self.flush()

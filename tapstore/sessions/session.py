@@ -10,6 +10,7 @@ import builtins
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -547,10 +548,11 @@ class Session:
 
     def close(self) -> None:
         """Release what the session holds open.  Claims go on until they end or go stale."""
-        self.state.flush()
-        if self._locks is not None:
-            self._locks.close()
-        self.store.close()
+        with ExitStack() as stack:
+            stack.callback(self.store.close)
+            if self._locks is not None:
+                stack.callback(self._locks.close)
+            self.state.flush()
 
     def __enter__(self) -> Session:
         return self

@@ -22,7 +22,7 @@ TAPFILE = configs.TAPFILE_KEY
 @pytest.fixture(autouse=True)
 def behind(monkeypatch):
     """The log is written when the test says so."""
-    monkeypatch.setattr(LogWriter, "_start", lambda _: None)
+    monkeypatch.setattr(LogWriter, "_start", lambda *_: None)
 
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_a_record_is_looked_up_while_another_thread_loads_a_segment(place):
 
 
 def test_a_commit_stands_though_no_thread_can_be_started(place, monkeypatch):
-    def refused(_):
+    def refused(*_):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(LogWriter, "_start", refused)

@@ -60,7 +60,7 @@ class Counting(WrapperStore):
 @pytest.fixture
 def behind(monkeypatch):
     """The log is written when the test says so."""
-    monkeypatch.setattr(LogWriter, "_start", lambda _: None)
+    monkeypatch.setattr(LogWriter, "_start", lambda *_: None)
 
 
 @pytest.fixture(params=["yaml", "json"])
@@ -369,7 +369,7 @@ def test_a_first_revision_that_comes_back_is_not_built_upon(place):
     session = tapstore.open(place)
     session.set_phase("three")
     session.close()
-    first = place.get(f"{session.config.prefix}/first").data
+    first = place.get(f"{session.config.prefix}/revisions/first").data
     place.put(TAPFILE, first, OVERWRITE)
     with pytest.raises(FormatError, match="restore the newest"):
         tapstore.open(place).set_phase("four")

@@ -22,7 +22,7 @@ from tapstore.tapfile.operations import SetPhase
 @pytest.fixture(autouse=True)
 def nothing_by_itself(monkeypatch):
     """The log is written when the schedule says so; and soon the Tapfile may carry no more."""
-    monkeypatch.setattr(LogWriter, "_start", lambda _: None)
+    monkeypatch.setattr(LogWriter, "_start", lambda *_: None)
     monkeypatch.setattr(direct, "MAX_CARRIED", 3)
 
 
