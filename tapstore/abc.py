@@ -215,12 +215,13 @@ class LockService(ABC):
         `NotFoundError` if nobody holds the lease.
         """
 
-    def checkup(self) -> Iterator[Finding]:
+    def checkup(self, tried: tuple[str, ...] = ()) -> Iterator[Finding]:
         """Yield what only the backend can find out about its server, for `tapstore doctor`.
 
-        Called last on a service with a scope of its own: all records below that may be dropped.
+        `tried`: names of leases that nobody will ask for again; their records may be dropped.
         What must not be looked at, or fails, is a finding, not an error.
         """
+        del tried
         return iter(())
 
     def close(self) -> None:  # noqa: B027 - optional

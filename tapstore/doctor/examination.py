@@ -211,7 +211,7 @@ class Examination:
     def _leases(self, subject: Subject, locks: str) -> Iterator[Finding]:
         with _service(subject, locks, self._clock) as service:
             yield leases.try_out(service, without_password(locks), self._clock)
-            yield from _tried(leases.LEASES, service.checkup)
+            yield from _tried(leases.LEASES, lambda: service.checkup((leases.NAME,)))
 
 
 @contextmanager

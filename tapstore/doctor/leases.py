@@ -15,7 +15,8 @@ SUITABLE = "locks-suitable"
 LOCKS_REACH = f"locks-{REACH}"
 
 _TTL_SECONDS = 10.0
-_NAME = "doctor"
+NAME = "doctor"
+"""Of the lease that is tried."""
 
 
 def try_out(service: LockService, name: str, clock: Clock) -> Finding:
@@ -26,17 +27,17 @@ def try_out(service: LockService, name: str, clock: Clock) -> Finding:
     first, second = _owner(), _owner()
     started = clock.monotonic()
     try:
-        lease = service.acquire(_NAME, first, ttl=_TTL_SECONDS, reason="tapstore doctor")
+        lease = service.acquire(NAME, first, ttl=_TTL_SECONDS, reason="tapstore doctor")
         took = clock.monotonic() - started
         wrong = []
         try:
-            service.acquire(_NAME, second, ttl=_TTL_SECONDS)
+            service.acquire(NAME, second, ttl=_TTL_SECONDS)
             wrong.append("a lease that was held was granted to another one")
         except LeaseUnavailableError:
             pass
         lease = service.renew(lease)
         service.release(lease)
-        passed_on = service.acquire(_NAME, second, ttl=_TTL_SECONDS)
+        passed_on = service.acquire(NAME, second, ttl=_TTL_SECONDS)
         service.release(passed_on)
         if passed_on.generation <= lease.generation:
             wrong.append(f"the number fell from {lease.generation} to {passed_on.generation}")

@@ -22,8 +22,8 @@ from tapstore.abc import Clock, LockService
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import FormatError
 from tapstore.keys import check_name
-from tapstore.types import Holder, Lease, Owner
-from tapstore_redis import records, scripts, words
+from tapstore.types import Finding, Holder, Lease, Owner
+from tapstore_redis import checkup, records, scripts, words
 from tapstore_redis.address import Address
 from tapstore_redis.line import Answer, Argument, Line
 from tapstore_redis.listener import Listeners
@@ -49,6 +49,7 @@ class RedisLockService(LockService):
     """
 
     def __init__(self, address: Address, scope: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._address = address
         self._line = Line(address, clock)
         self._keys = Keys(scope)
         self._clock = clock
@@ -148,6 +149,9 @@ class RedisLockService(LockService):
             raise words.nobody(name, self._line.url)
         if what == "other":
             raise words.other_generation(records.holder(name, records.record(flat)), generation)
+
+    def checkup(self, tried: tuple[str, ...] = ()) -> Iterator[Finding]:
+        return checkup.all_of(self._line, self._keys, self._address, self._clock, tried)
 
     def close(self) -> None:
         self._listeners.close()
