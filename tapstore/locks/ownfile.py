@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tapstore.keys import TEMP_MARK
+from tapstore.stores.freshness import refresh
 
 _OPEN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _LOOK = _OPEN | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -53,6 +54,7 @@ class OwnFile:
 
     def is_at(self, path: str) -> bool:
         """Whether the name is linked to this file now."""
+        refresh(os.path.dirname(path))
         try:
             return _inode(os.lstat(path)) == self._inode
         except FileNotFoundError:
@@ -72,6 +74,7 @@ def open_lock(path: str) -> int:
 
     Raises FileNotFoundError, and PermissionError if it must not be read.
     """
+    refresh(os.path.dirname(path))
     try:
         # NFS grants an exclusive flock only to who could write.
         return os.open(path, _LOOK | os.O_RDWR)
@@ -86,6 +89,7 @@ def identity(status: os.stat_result) -> str:
 
 def identity_at(path: str) -> str:
     """The identity of what is there now; empty if nothing is."""
+    refresh(os.path.dirname(path))
     try:
         return identity(os.lstat(path))
     except FileNotFoundError:
@@ -140,7 +144,7 @@ def remove(path: str, seen: str) -> bool:
             private = temp_path(os.path.dirname(path))
             os.rename(path, private)
             try:
-                if _inode(os.lstat(private)) == inode:
+                if _inode_at(private) == inode:
                     return True
                 try:
                     os.link(private, path)
@@ -151,6 +155,18 @@ def remove(path: str, seen: str) -> bool:
                 os.unlink(private)
     except FileNotFoundError:
         return True
+    finally:
+        os.close(fd)
+
+
+def _inode_at(path: str) -> tuple[int, int]:
+    try:
+        # Opened: NFS takes what was moved for what it remembers under the old name.
+        fd = open_lock(path)
+    except PermissionError:
+        return _inode(os.lstat(path))
+    try:
+        return _inode(os.fstat(fd))
     finally:
         os.close(fd)
 

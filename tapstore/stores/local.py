@@ -27,6 +27,7 @@ from tapstore.errors import InvalidKeyError, NotFoundError
 from tapstore.keys import check_key, check_prefix
 from tapstore.stores import scan
 from tapstore.stores.confine import Confinement
+from tapstore.stores.freshness import refresh
 from tapstore.stores.order import Listing
 from tapstore.stores.publish import Publisher, discard
 from tapstore.stores.storetime import StoreTime
@@ -44,6 +45,9 @@ Durability = Literal["full", "none"]
 T = TypeVar("T")
 
 _CHUNK = 1 << 20
+
+_STALE_ATTEMPTS = 20
+"""More than for writing: somebody may overwrite it all the time."""
 
 _READ = (
     os.O_RDONLY
@@ -83,16 +87,31 @@ class LocalStore(Store):
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         failures.check_range(start, end)
-        fd, status = self._open(check_key(key))
-        try:
-            return GetResult(data=_read(fd, start, end, status.st_size), info=_info(key, status))
-        except OSError as exc:
-            raise failures.failed(self.url, key, "read", exc) from exc
-        finally:
-            os.close(fd)
+
+        def attempt(path: str) -> GetResult:
+            fd = os.open(path, _READ)
+            try:
+                status = _regular(os.fstat(fd))
+                data = _read(fd, start, end, status.st_size)
+                return GetResult(data=data, info=_info(key, status))
+            finally:
+                os.close(fd)
+
+        return self._reaching(check_key(key), "read", attempt)
 
     def head(self, key: str) -> ObjectInfo:
-        return _info(key, self._reaching(check_key(key), "read", _look))
+        def attempt(path: str) -> os.stat_result:
+            try:
+                # Opened, since NFS answers for seconds from memory who only asks for the status.
+                fd = os.open(path, _READ)
+            except PermissionError:
+                return _look(path)
+            try:
+                return _regular(os.fstat(fd))
+            finally:
+                os.close(fd)
+
+        return _info(key, self._reaching(check_key(key), "read", attempt))
 
     def put(self, key: str, data: bytes, mode: PutMode | Update = CREATE) -> PutResult:
         mode = self._check_write(key, mode)
@@ -173,7 +192,9 @@ class LocalStore(Store):
 
     def _reaching(self, key: str, verb: str, action: Callable[[str], T]) -> T:
         """Do `action` on the file of `key`; it raises ELOOP if that is a symbolic link."""
-        for attempt in range(scan.ATTEMPTS):
+        asked_again = False
+        for attempt in range(_STALE_ATTEMPTS):
+            last = attempt == _STALE_ATTEMPTS - 1
             try:
                 try:
                     return action(self._confinement.enter(key))
@@ -182,10 +203,14 @@ class LocalStore(Store):
                         raise
                 return action(self._confinement.follow(key))
             except (FileNotFoundError, NotADirectoryError) as exc:
-                raise failures.not_found(self.url, key) from exc
+                folder = f"{self.root}/{key}".rpartition("/")[0]
+                if asked_again or last or not refresh(folder):
+                    raise failures.not_found(self.url, key) from exc
+                asked_again = True
             except OSError as exc:
-                # NFS: the file was replaced between lookup and open; look it up again.
-                if exc.errno != errno.ESTALE or attempt == scan.ATTEMPTS - 1:
+                # NFS: the file was replaced after it was looked up (v3 tells so as late as in the
+                # middle of reading); look it up again.
+                if exc.errno != errno.ESTALE or last:
                     raise failures.failed(self.url, key, verb, exc) from exc
         raise AssertionError("unreachable")
 

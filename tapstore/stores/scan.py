@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 
 from tapstore.keys import TEMP_MARK
+from tapstore.stores.freshness import refresh
 
 ATTEMPTS = 5
 """How often what answers ESTALE is looked up again."""
@@ -50,7 +51,8 @@ def _entries(root: str, folder: str) -> list[os.DirEntry[str]]:
             with os.scandir(f"{root}/{folder}") as found:
                 return list(found)
         except (FileNotFoundError, NotADirectoryError):
-            return []
+            if attempt or not refresh(f"{root}/{folder}".rstrip("/")):
+                return []
         except OSError as exc:
             # NFS: the folder was replaced between two lookups; the next one sees the new folder.
             if exc.errno != errno.ESTALE or attempt == ATTEMPTS - 1:

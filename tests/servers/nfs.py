@@ -49,8 +49,10 @@ EXPORT {{
 }}
 """
 
+# What is served lies in memory: it need not outlive anything, and the tests sync much.
 # Ganesha does not start without a portmapper, and both have fixed places for their files.
 SERVE = """\
+mount -t tmpfs tmpfs "$1/export"
 mount -t tmpfs tmpfs /run
 mkdir -p /run/ganesha /run/rpcbind /var/lib/nfs/ganesha
 mount -t tmpfs tmpfs /var/lib/nfs/ganesha
@@ -66,7 +68,10 @@ class Server:
 
     version: Version
     export: Path
-    """The folder that is served, as the host sees it: the oracle."""
+    """The folder that is served, as the server sees it, for an oracle to read.
+
+    What is written here is not seen by the server, which believes to be the only one.
+    """
     clients: tuple[Client, ...]
     process: Process
 
@@ -110,7 +115,8 @@ def server(
         serving.wait_until(
             lambda: "NFS SERVER INITIALIZED" in serving.log.read_text(errors="replace"), "serving"
         )
-        running = Server(version, export, guests, serving)
+        seen_by_server = Path(f"/proc/{serving.pid}/root{export}")
+        running = Server(version, seen_by_server, guests, serving)
         for number, guest in enumerate(guests):
             guest.wait_until_up()
             running.mount(guest, *options)

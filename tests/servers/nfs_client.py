@@ -145,6 +145,10 @@ class Client:
 
         self.process.wait_until(connected, "up")
 
+    def connect(self, port: int) -> socket.socket:
+        """Connect to a program in the guest."""
+        return self._connect(self.address, port)
+
     def start(
         self, argv: Sequence[object], *, env: Mapping[str, str] | None = None, cwd: str = MOUNT
     ) -> Running:

@@ -1,0 +1,25 @@
+"""`LocalStore` on an NFS mount keeps the contract of stores, with each client on another host."""
+
+import os
+
+import pytest
+
+from tapstore.stores.local import LocalStore
+from tapstore.testing.stores import StoreTests
+from tests.nfs.remote_store import Guest, NfsPlace
+
+
+@pytest.fixture(scope="module")
+def guests(nfs):
+    guests = [Guest(client) for client in nfs.clients]
+    yield guests
+    for guest in guests:
+        guest.close()
+
+
+class TestOnNfs(StoreTests):
+    capabilities = LocalStore.capabilities
+
+    @pytest.fixture
+    def place(self, nfs, guests):
+        return NfsPlace(nfs, guests, os.urandom(8).hex())
