@@ -16,8 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tapstore.abc import Clock
+from tapstore_s3.masking import Masks
 from tapstore_s3.options import Options
-from tapstore_s3.refusal import Refusal, from_reply, hide, no_reply
+from tapstore_s3.refusal import Refusal, from_reply, no_reply
 from tapstore_s3.servertime import ServerTime
 
 _DEFAULTS = {
@@ -39,7 +40,6 @@ class _Client:
         self.pid = os.getpid()
         self.mutex = threading.Lock()
         self.boto: Any = None
-        self.secrets: tuple[str, ...] = ()
         self.known: dict[str, frozenset[str]] = {}
 
 
@@ -51,6 +51,7 @@ class Connection:
         self._clock = clock
         self._client = _Client()
         self._closed = False
+        self._masks = Masks(options)
         self.time = ServerTime(clock)
 
     def send(self, operation: str, **parameters: Any) -> dict[str, Any]:
@@ -69,7 +70,7 @@ class Connection:
             reply: dict[str, Any] = getattr(client.boto, operation)(**given)
         # Whatever it is, it is judged: botocore lets some errors of its libraries through.
         except Exception as exc:
-            refusal = _judge(operation, exc, client.secrets)
+            refusal = self.judge(operation, exc)
         # Raised here and not there: what boto3 raised may show credentials, and must not be seen
         # as its context.
         if refusal is not None:
@@ -88,9 +89,13 @@ class Connection:
         parts = urlsplit(found)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
-    def hide(self, text: str) -> str:
-        """`text` without credentials."""
-        return hide(text, self._client.secrets)
+    def judge(self, operation: str, error: Exception) -> Refusal:
+        """What botocore raised, in our words and without credentials."""
+        from botocore.exceptions import ClientError
+
+        if isinstance(error, ClientError):
+            return from_reply(operation, error.response, self._masks.hide)
+        return no_reply(operation, error, self._masks.hide)
 
     def close(self) -> None:
         self._closed = True
@@ -126,9 +131,10 @@ class Connection:
             raise Refusal(operation, "the store is closed", number=None, nothing_done=True)
         refusal = None
         try:
-            client.secrets, client.boto = _make(self._options)
+            client.boto, credentials = _make(self._options)
+            self._masks.watch(credentials)
         except Exception as exc:
-            refusal = _judge(operation, exc, _given(self._options))
+            refusal = self.judge(operation, exc)
         if refusal is not None:
             refusal.nothing_done = True
             raise refusal
@@ -142,15 +148,8 @@ def reply_date(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-def _judge(operation: str, error: Exception, secrets: tuple[str, ...]) -> Refusal:
-    from botocore.exceptions import ClientError
-
-    if isinstance(error, ClientError):
-        return from_reply(operation, error.response, secrets)
-    return no_reply(operation, error, secrets)
-
-
-def _make(options: Options) -> tuple[tuple[str, ...], Any]:
+def _make(options: Options) -> tuple[Any, Any]:
+    """A client, and the credentials that boto3 found by itself."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
@@ -192,12 +191,8 @@ def _make(options: Options) -> tuple[tuple[str, ...], Any]:
     client.meta.events.unregister("before-call.s3", add_expect_header)
     if options.extra:
         _check_extra(client, options.extra)
-    found = None if options.anonymous else session.get_credentials()
-    secrets = set(_given(options))
-    if found is not None and options.key is None:
-        frozen = found.get_frozen_credentials()
-        secrets |= {frozen.access_key, frozen.secret_key, frozen.token or ""}
-    return tuple(sorted(filter(None, secrets), key=len, reverse=True)), client
+    given = options.anonymous or options.key is not None
+    return client, None if given else session.get_credentials()
 
 
 def _check_extra(client: Any, extra: Mapping[str, Any]) -> None:
@@ -219,12 +214,3 @@ def _members(operation: Any) -> frozenset[str]:
 def _is_aws(endpoint: str) -> bool:
     host = urlsplit(endpoint).hostname or ""
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
-
-
-def _given(options: Options) -> tuple[str, ...]:
-    customer = [
-        str(value) for name, value in options.extra.items() if "CustomerKey" in name and value
-    ]
-    user_info = urlsplit(options.endpoint or "").netloc.rpartition("@")[0]
-    given = (options.key, options.secret, options.token, user_info, *customer)
-    return tuple(text for text in given if text)

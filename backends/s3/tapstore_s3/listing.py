@@ -49,6 +49,9 @@ class Listings:
         Raises `UnsortedError` if it shows too late that the server has an order of its own; the
         next listing then comes in order.
         """
+        if start_after > prefix and not start_after.startswith(prefix):
+            # It sorts after all that has the prefix.
+            return
         last = start_after
         if not self._by_folder:
             for number, page in enumerate(self._pages(prefix, start_after)):
@@ -104,7 +107,9 @@ class Listings:
 
     def _walk(self, folder: str, prefix: str, start_after: str) -> Iterator[ObjectInfo]:
         here: list[tuple[str, ObjectInfo | None]] = []
-        begin = start_after if start_after.startswith(folder) else ""
+        begin = ""
+        if start_after.startswith(folder):
+            begin = folder + start_after[len(folder) :].partition("/")[0]
         for page in self._pages(max(folder, prefix, key=len), begin, Delimiter="/"):
             here += [(info.key, info) for info in self._described(page, start_after)]
             here += [
@@ -133,7 +138,7 @@ class Listings:
 
     def _pages(self, prefix: str, start_after: str, **more: Any) -> Iterator[dict[str, Any]]:
         begin = _before(start_after, prefix)
-        after = self._base + begin if begin else None
+        after = None if begin is None else self._base + begin
         token = None
         while True:
             page = self._send(
@@ -151,12 +156,18 @@ class Listings:
                 return
 
 
-def _before(start_after: str, prefix: str) -> str:
-    """Something that sorts no later than `start_after`, in either order.
+def _before(start_after: str, prefix: str) -> str | None:
+    """From where to list so that nothing after `start_after` is missed, in either order.
 
-    By folders, `a/b` sorts before `a-b`: a listing after `a-b` would miss it.  What comes too
-    much is for the caller to leave out.
+    By folders, `a/b` sorts before `a-b`, and what begins after `a` is without the folder `a`: so
+    it begins before the name that `a-b` and `a/` have in common.  What comes too much is left
+    out by the caller; these are the few names that differ in the last letter.
     """
-    common = len(prefix) if start_after.startswith(prefix) else 0
-    low = _BELOW_SLASH.search(start_after, common)
-    return start_after[: low.start()] if low else start_after
+    if not start_after.startswith(prefix):
+        return None
+    low = _BELOW_SLASH.search(start_after, len(prefix))
+    begin = start_after[: low.start()] if low else start_after
+    begin = begin.rstrip("/")[:-1]
+    while begin.endswith("/"):
+        begin = begin.rstrip("/")[:-1]
+    return begin if len(begin) > len(prefix) else None

@@ -1,13 +1,18 @@
 """What a server or the way to it said instead of success, judged by HTTP status and error code.
 
-`Refusal` never shows credentials: texts of others are searched for them.
+Texts of others go through `Hide`, so a `Refusal` shows no credentials.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
+
+Hide = Callable[[str], str]
+"""Takes credentials out of a text."""
 
 THROTTLED = frozenset(
     ("BandwidthLimitExceeded", "LimitExceededException", "PriorRequestNotComplete",
@@ -82,14 +87,14 @@ class Refusal(OSError):
         return self.status == 404 and self.code in MISSING
 
 
-def from_reply(operation: str, reply: Mapping[str, Any], secrets: tuple[str, ...]) -> Refusal:
+def from_reply(operation: str, reply: Mapping[str, Any], hide: Hide) -> Refusal:
     """Judge an error reply, given as botocore parses it."""
     metadata = reply.get("ResponseMetadata", {})
     status = int(metadata.get("HTTPStatusCode", 0))
     headers = metadata.get("HTTPHeaders", {})
     error = reply.get("Error", {})
     code = str(error.get("Code") or status)
-    message = hide(str(error.get("Message") or ""), secrets)
+    message = str(error.get("Message") or "")
     text = f"{code} ({status})" if code != str(status) else f"status {status}"
     if message and message != code:
         text += f": {message.rstrip('.')}"
@@ -97,7 +102,7 @@ def from_reply(operation: str, reply: Mapping[str, Any], secrets: tuple[str, ...
         text += f" [request {identity}]"
     return Refusal(
         operation,
-        hide(text, secrets),
+        hide(text),
         number=_CODES.get(code, _NUMBERS.get(status, errno.EIO)),
         status=status,
         code=code,
@@ -117,7 +122,7 @@ def _nothing_done(status: int, code: str) -> bool:
     return 300 <= status < 500
 
 
-def no_reply(operation: str, error: Exception, secrets: tuple[str, ...]) -> Refusal:
+def no_reply(operation: str, error: Exception, hide: Hide) -> Refusal:
     """Judge an exception of botocore's for a request that got no reply."""
     from botocore import exceptions as bx
 
@@ -141,7 +146,7 @@ def no_reply(operation: str, error: Exception, secrets: tuple[str, ...]) -> Refu
         number = error.errno or errno.EIO
     return Refusal(
         operation,
-        f"{type(error).__name__}: {hide(str(error), secrets)}",
+        f"{type(error).__name__}: {hide(str(error))}",
         number=number if number is not None else errno.EIO,
         nothing_done=not sent,
     )
@@ -154,26 +159,16 @@ def _about_replies(error: Exception) -> bool:
     return isinstance(error, (bx.ChecksumError, ResponseParserError, bx.ResponseStreamingError))
 
 
-def hide(text: str, secrets: tuple[str, ...]) -> str:
-    """`text` without any of `secrets`."""
-    for secret in secrets:
-        text = text.replace(secret, "***")
-    return text
-
-
-def _seconds(header: str | None) -> float | None:
-    from email.utils import parsedate_to_datetime
-
-    if not header:
+def _seconds(retry_after: str | None) -> float | None:
+    """The value of a Retry-After header: seconds, or a date."""
+    if not retry_after:
         return None
     try:
-        return max(0.0, float(header))
+        return max(0.0, float(retry_after))
     except ValueError:
         pass
     try:
-        moment = parsedate_to_datetime(header)
+        moment = parsedate_to_datetime(retry_after)
     except ValueError:
         return None
-    from datetime import UTC, datetime
-
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())

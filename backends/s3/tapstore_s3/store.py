@@ -42,7 +42,7 @@ from tapstore_s3.etags import Etags, bare
 from tapstore_s3.listing import Listings, UnsortedError
 from tapstore_s3.options import Options
 from tapstore_s3.patience import Patience
-from tapstore_s3.refusal import Refusal, no_reply
+from tapstore_s3.refusal import Refusal
 from tapstore_s3.upload import Uploads
 
 T = TypeVar("T")
@@ -271,10 +271,9 @@ class S3Store(Store):
     def _judge_body(self, error: Exception) -> Refusal:
         from urllib3.exceptions import HTTPError
 
-        refusal = no_reply("get_object", error, ())
+        refusal = self._connection.judge("get_object", error)
         if isinstance(error, HTTPError):
             refusal.errno = errno.ECONNRESET
-        refusal.text = self._connection.hide(refusal.text)
         return refusal
 
     def _listed(self, found: Iterator[T]) -> Iterator[T]:
