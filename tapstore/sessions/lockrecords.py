@@ -177,5 +177,11 @@ class LockRecords:
         return format_time_ms(self._store.now())
 
 
+def in_force(store: Store, config: SessionConfig) -> str:
+    """Name or URL, without a password, of the lock service that a session uses now."""
+    records = LockRecords(store, config)
+    return records.service(records.newest())
+
+
 def _encode(record: ServiceRecord | OpenRecord) -> bytes:
     return msgspec.json.format(msgspec.json.encode(record), indent=2)

@@ -33,7 +33,7 @@ from tapstore.errors import (
 from tapstore.keys import mask_url, same_service, shell_word, without_password
 from tapstore.sessions import lockswitch
 from tapstore.sessions.config import SessionConfig
-from tapstore.sessions.lockrecords import LockRecords
+from tapstore.sessions.lockrecords import LockRecords, in_force
 from tapstore.types import Holder, Lease, Owner
 
 T = TypeVar("T")
@@ -244,8 +244,7 @@ class SessionLocks(LockService):
 
 def check_same(store: Store, config: SessionConfig, locks: str) -> None:
     """Raise `NotAllowedError` if a session uses another lock service than `locks`."""
-    records = LockRecords(store, config)
-    used = records.service(records.newest())
+    used = in_force(store, config)
     if same_service(used, locks):
         return
     shown, other = mask_url(used), mask_url(locks)
