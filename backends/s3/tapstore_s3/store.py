@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import errno
 import io
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
@@ -39,7 +38,7 @@ from tapstore_s3 import checkup, probe, wording
 from tapstore_s3.connection import Connection, reply_date
 from tapstore_s3.download import BUFFER_BYTES, Download
 from tapstore_s3.etags import Etags, bare
-from tapstore_s3.listing import Listings, UnsortedError
+from tapstore_s3.listing import Listings, Send, UnsortedError
 from tapstore_s3.options import Options
 from tapstore_s3.patience import Patience
 from tapstore_s3.refusal import Refusal
@@ -63,7 +62,6 @@ class S3Store(Store):
         self._uploads = Uploads(self._send, options, clock)
         self._listings = Listings(self._send, prefix)
         self._etags = Etags()
-        self._found_out = threading.Lock()
         self._capabilities: Capabilities | None = None
         self._large_creates: bool | None = None
         self._bucket_seen = False
@@ -75,11 +73,11 @@ class S3Store(Store):
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """Found out by writing, when first asked for."""
-        if self._capabilities is None:
-            with self._found_out:
-                if self._capabilities is None:
-                    self._capabilities = self._try(partial(probe.conditions, etags=self._etags))
-        return self._capabilities
+        # Without a lock, which a fork might leave held: two threads may find it out twice.
+        known = self._capabilities
+        if known is None:
+            self._capabilities = known = self._try(partial(probe.conditions, etags=self._etags))
+        return known
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         check_key(key)
@@ -310,13 +308,12 @@ class S3Store(Store):
             raise failures.already_exists(self.url, key)
 
     def _creates_large(self) -> bool:
-        if self._large_creates is None:
-            with self._found_out:
-                if self._large_creates is None:
-                    self._large_creates = self._try(probe.large_creates)
-        return bool(self._large_creates)
+        known = self._large_creates
+        if known is None:
+            self._large_creates = known = self._try(probe.large_creates)
+        return known
 
-    def _try(self, trial: Any) -> Any:
+    def _try(self, trial: Callable[[Send, str], T]) -> T:
         try:
             return Patience(self._clock).repeat(partial(trial, self._send, self._base))
         except Refusal as exc:

@@ -8,10 +8,13 @@ import pytest
 from s3_places import BucketPlace
 
 from tapstore.abc import Store
+from tapstore.stores.readback import ReadBackStore
+from tapstore.stores.retry import RetryStore
 from tapstore.testing.stores import StoreTests, overrides_contract
 from tapstore.types import OVERWRITE, Capabilities
 
 ALL = Capabilities(create=True, update=True, conditional_delete=True, files=False)
+WITHOUT_DELETE = Capabilities(create=True, update=True, conditional_delete=False, files=False)
 
 
 class S3StoreTests(StoreTests):
@@ -22,7 +25,11 @@ class S3StoreTests(StoreTests):
 
     @pytest.fixture
     def place(self, request):
-        return BucketPlace(request.getfixturevalue(self.server), prefix=self.prefix)
+        return BucketPlace(request.getfixturevalue(self.server), prefix=self.prefix, wrap=self.wrap)
+
+    @staticmethod
+    def wrap(store: Store) -> Store:
+        return store
 
     @overrides_contract(reason="an ETag is a sum of the bytes: who updates writes an id into them")
     def test_the_version_changes_with_each_write(self, store: Store) -> None:
@@ -53,5 +60,31 @@ class TestSeaweedFS(S3StoreTests):
 
 
 class TestRadosgw(S3StoreTests):
-    capabilities = Capabilities(create=True, update=True, conditional_delete=False, files=False)
+    capabilities = WITHOUT_DELETE
     server = "radosgw"
+
+
+class Opened:
+    """The store as `registry.open_store` gives it."""
+
+    many = 50
+
+    @staticmethod
+    def wrap(store: Store) -> Store:
+        return RetryStore(ReadBackStore(store))
+
+
+class TestOpenedOnMoto(Opened, TestMoto):
+    pass
+
+
+class TestOpenedOnStub(Opened, TestStub):
+    pass
+
+
+class TestOpenedOnSeaweedFS(Opened, TestSeaweedFS):
+    pass
+
+
+class TestOpenedOnRadosgw(Opened, TestRadosgw):
+    pass
