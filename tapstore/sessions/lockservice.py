@@ -44,6 +44,9 @@ GENERATION_BITS = 52
 Redis counts in microseconds since 1970, which take 51.
 """
 
+_TRY_EVERY_SECONDS = 5.0
+"""A switch that waits for somebody who holds a lease for hours must not cost each acquire."""
+
 _GENERATION = re.compile(r"(?<=generation )\d+")
 
 
@@ -62,6 +65,7 @@ class SessionLocks(LockService):
         self._known: int | None = None
         self._free: set[tuple[int, str]] = set()
         """Leases that were seen to be free in a service after the next one was named."""
+        self._next_try = -math.inf
 
     # Which one
 
@@ -104,6 +108,8 @@ class SessionLocks(LockService):
     def acquire(
         self, name: str, owner: Owner, *, ttl: float, wait: float | None = 0, reason: str = ""
     ) -> Lease:
+        if wait is not None and not (math.isfinite(wait) and wait >= 0):
+            raise ValueError(f"wait must be None (for ever) or 0 or more seconds, not {wait!r}")
         end = math.inf if wait is None else self.clock.monotonic() + wait
 
         def left() -> float | None:
@@ -180,7 +186,7 @@ class SessionLocks(LockService):
             ),
         )
         self._free.add((number, name))
-        with suppress(StoreError):  # else it ends by its ttl
+        with suppress(TapstoreError):  # else it ends by its ttl
             self.ask(number, lambda service: service.release(lease))
 
     def _leave_former(
@@ -195,10 +201,12 @@ class SessionLocks(LockService):
         if self.records.is_open(number):
             return
         self.free(number - 1, name, owner, ttl=ttl, wait=left())
-        # Who began the switch may have died: whoever comes next goes on with it.  What stops him
-        # there is no reason to refuse him what he came for.
-        with suppress(TapstoreError):
-            lockswitch.finish(self, number, owner, wait=0)
+        if self.clock.monotonic() >= self._next_try:
+            # Who began the switch may have died: whoever comes next goes on with it.  What stops
+            # him there is no reason to refuse him what he came for.
+            with suppress(TapstoreError):
+                lockswitch.finish(self, number, owner, wait=0)
+            self._next_try = self.clock.monotonic() + _TRY_EVERY_SECONDS
 
     def _look_after(self, number: int, lease: Lease) -> int:
         try:

@@ -467,6 +467,27 @@ def test_what_somebody_else_wrote_in_place_of_a_record_is_refused(world):
 # What it costs
 
 
+def test_while_somebody_holds_on_for_long_an_acquire_stays_cheap(world):
+    seen: list[str] = []
+    anna, bert = (
+        world.client("anna"),
+        world.client("bert", Fault("*", times=10**6, before=seen.append)),
+    )
+    anna.acquire("gpu", ttl=3600)
+    with pytest.raises(LeaseUnavailableError):
+        bert.switch()
+    bert.locks.release(bert.acquire("disk"))
+    seen.clear()
+    bert.locks.release(bert.acquire("disk"))
+    assert [key for key in seen if key.startswith(".tap/locks/")] == []
+
+
+def test_a_wait_that_makes_no_sense_is_refused(world):
+    for wait in (-1, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="wait must be"):
+            world.client("anna").acquire(wait=wait)
+
+
 def test_a_warm_acquire_costs_one_read_more(world):
     seen: list[str] = []
     anna = world.client("anna", Fault("*", times=10**6, before=seen.append))
