@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks import coldstart, contended, machine, report, uncontended
+from benchmarks import coldstart, contended, machine, remote, report, uncontended
 from benchmarks.cases import SHARED
 from benchmarks.places import Place, places
 from benchmarks.results import Results, goals
 
 PROCESSES = (2, 8, 32)
-PARTS = ("uncontended", "contended", "coldstart")
+PARTS = ("uncontended", "contended", "coldstart", "remote")
 
 
 class Size(NamedTuple):
@@ -29,13 +29,24 @@ class Size(NamedTuple):
     contended_rounds: int
     contended_seconds: float
     start_rounds: int
+    remote_rounds: int
 
 
 QUICK = Size(
-    alone_sittings=2, alone_rounds=2, contended_rounds=1, contended_seconds=0.4, start_rounds=5
+    alone_sittings=2,
+    alone_rounds=2,
+    contended_rounds=1,
+    contended_seconds=0.4,
+    start_rounds=5,
+    remote_rounds=2,
 )
 FULL = Size(
-    alone_sittings=6, alone_rounds=5, contended_rounds=2, contended_seconds=4, start_rounds=30
+    alone_sittings=6,
+    alone_rounds=5,
+    contended_rounds=2,
+    contended_seconds=4,
+    start_rounds=30,
+    remote_rounds=8,
 )
 
 
@@ -76,6 +87,10 @@ def measure(
     if "coldstart" in parts:
         with tempfile.TemporaryDirectory(prefix="tapstore-bench-", dir=disk) as folder:
             results.starts = coldstart.measure(Path(folder), rounds=size.start_rounds, say=_say)
+    if "remote" in parts:
+        results.far = remote.measure(
+            rounds=size.remote_rounds, round_trips=remote.ROUND_TRIPS_MS, say=_say
+        )
     return results
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from benchmarks import remote
 from benchmarks.bare import INTERVAL, KEEP
 from benchmarks.coldstart import ratio
 from benchmarks.contended import Run, pooled
 from benchmarks.machine import Machine
+from benchmarks.remote import Far
 from benchmarks.results import Results, goals
 from benchmarks.stats import Spread, spread
 from benchmarks.uncontended import BLOCK, Timing, ratios
@@ -23,6 +25,8 @@ def render(results: Results, *, plots: Sequence[str]) -> str:
         sections += [*images, _contended(pooled(results.runs))]
     if results.starts:
         sections += [_plot("coldstart.png", plots), _coldstart(results)]
+    if results.far:
+        sections.append(_far(results.far))
     if results.alone:
         sections.append(_calls(results.alone))
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -109,6 +113,29 @@ def _contended(runs: list[Run]) -> str:
         "*fairness*: Jain's index of the workers' commits, 1 if all got the same, 1/processes if "
         "one got all.  *CPU*: of all processes, per commit.  *lost*: acknowledged, but not there "
         "once, by id.\n\n" + _table(head, rows)
+    )
+
+
+def _far(far: list[Far]) -> str:
+    rows = []
+    for one in far:
+        against = remote.ratios(far, one)
+        rows.append(
+            (
+                one.server,
+                str(one.round_trip_ms),
+                one.name,
+                _milliseconds(one.seconds),
+                "" if one.requests is None else f"{one.requests:.1f}",
+                "" if against is None else f"{_times(against)} {remote.FLOORS[one.name]}",
+            )
+        )
+    head = ("server", "round trip ms", "what", "ms", "requests", "against")
+    return (
+        "## One agent, and a server far away\n\nMilliseconds a call, median and quartiles of the "
+        f"means of blocks of {remote.BLOCK}, over a link whose round trip takes so long.  "
+        "*requests*: per call, as the server sees them, with the log that follows behind.  moto "
+        "measures itself and the client more than a store.\n\n" + _table(head, rows)
     )
 
 

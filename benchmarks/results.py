@@ -11,12 +11,16 @@ from benchmarks.cases import ORIGINALS, OURS
 from benchmarks.coldstart import Start, ratio
 from benchmarks.contended import Run, pooled
 from benchmarks.machine import Machine
+from benchmarks.remote import EDIT, PHASE, Far
+from benchmarks.remote import ratios as far_ratios
 from benchmarks.uncontended import Timing, ratios
 
 FLOOR_TIMES = 2.0
 THROUGHPUT_TIMES = 3.0
 LONGEST_WAIT_SHARE = 1 / 3
 COLD_START_TIMES = 4.0
+FAR_TIMES = 1.1
+FAR_MS = 20
 
 SHORTEST_WINDOW_SECONDS = 2.0
 """No wait that is measured is much longer than the run: those of short ones say nothing."""
@@ -33,6 +37,7 @@ class Results(msgspec.Struct, kw_only=True):
     alone: list[Timing] = []
     runs: list[Run] = []
     starts: list[Start] = []
+    far: list[Far] = []
 
 
 class Goal(NamedTuple):
@@ -49,6 +54,17 @@ def goals(results: Results) -> Iterator[Goal]:
     """Each goal, wherever it was measured."""
     yield from _floor_goals(results.alone)
     yield from _contention_goals(pooled(results.runs))
+    for one in results.far:
+        if one.name in (PHASE, EDIT) and one.round_trip_ms == FAR_MS:
+            against = far_ratios(results.far, one)
+            assert against is not None
+            yield Goal(
+                f"{one.name}, {FAR_MS} ms away",
+                one.server,
+                f"at most {FAR_TIMES:g}× boto3's GET and PUT",
+                f"{against.median:.2f}×",
+                against.median <= FAR_TIMES,
+            )
     if results.starts:
         times = ratio(results.starts).median
         yield Goal(
