@@ -15,7 +15,7 @@ from tapstore.cli.invocation import Invocation, agent_option, common_options
 from tapstore.cli.params import duration, duration_or_forever, or_none
 from tapstore.clock import format_time_ms
 from tapstore.errors import NotFoundError
-from tapstore.keys import mask_url
+from tapstore.keys import mask_url, shell_word
 
 if TYPE_CHECKING:
     from tapstore.types import Holder
@@ -95,17 +95,28 @@ def locks(ctx: click.Context) -> None:
     invocation: Invocation = ctx.obj
     session = invocation.open_with_locks()
     now = session.store.now()
-    service = mask_url(session.locks.name)
+    service, former = session.locks.name, session.locks.former
+    shown = mask_url(service)
+    unfinished = None if former is None else mask_url(former)
     seen = lockfile.look(session)
     found = [h for name in session.locks.names() if (h := session.locks.inspect(name)) is not None]
     invocation.answer(
         {
             "session_id": session.id,
-            "service": service,
+            "service": shown,
+            "former": unfinished,
             "locks": [_value(h) for h in found],
             "tapfile_lock": lockfile.value(seen),
         },
-        *(_table(found, now) if found else [f"nobody holds a lock ({service})"]),
+        *(_table(found, now) if found else [f"nobody holds a lock ({shown})"]),
+        *(
+            [
+                f"being switched from {unfinished}: who still holds a lock there keeps it; "
+                f"`tapstore locks switch {shell_word(service)}` goes on"
+            ]
+            if unfinished
+            else []
+        ),
         *([] if seen is None else filter(None, [lockfile.line(seen), lockfile.advice(seen)])),
     )
 

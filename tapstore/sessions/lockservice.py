@@ -74,6 +74,12 @@ class SessionLocks(LockService):
         """Name or URL of the service in force, without a password."""
         return self.records.service(self.look())
 
+    @property
+    def former(self) -> str | None:
+        """The service before, if leases may still be held there: the switch is not finished."""
+        number = self.look()
+        return None if self.records.is_open(number) else self.records.service(number - 1)
+
     def look(self) -> int:
         """The number of the service in force."""
         self._known = self.records.newest()

@@ -10,8 +10,10 @@ import tomllib
 
 import pytest
 
+import tapstore
 from tapstore.cli.settings import Settings
 from tests.integration.cli_calls import call, ok
+from tests.unit import elsewhere
 
 SECRET = "hunter2" * 2
 
@@ -221,6 +223,27 @@ def test_a_lock_service_that_is_set_but_not_used_is_told():
         assert "warning: session work uses the lock service o_excl; redis://***@h/0" in called.err
         assert SECRET not in called.err
     assert ok("status", env=env).err == ""
+
+
+def test_a_switch_that_is_not_finished_is_told_with_what_goes_on_with_it(here):
+    ok("init", "-r", "coder")
+    with elsewhere.installed(), tapstore.open(str(here)) as session, session.lock("gpu", ttl=30):
+        refused = call("locks", "switch", "elsewhere://a", "--wait", "0")
+        assert (refused.status, "'gpu' by" in refused.err) == (4, True)
+        found = ok("locks", "--json").json
+        assert (found["service"], found["former"]) == ("elsewhere://a", "o_excl")
+        assert [lock["name"] for lock in found["locks"]] == ["gpu"]
+        assert "`tapstore locks switch elsewhere://a` goes on" in ok("locks").out
+        forced = ok("locks", "switch", "elsewhere://a", "--wait", "0", "--force", "--json").json
+        assert (forced["service"], forced["former"], forced["how"]) == (
+            "elsewhere://a", "o_excl", "forced",
+        )  # fmt: skip
+        assert ok("locks", "--json").json["former"] is None
+
+
+def test_force_and_old_is_gone_do_not_go_together():
+    ok("init", "-r", "coder")
+    assert call("locks", "switch", "o_excl", "--force", "--old-is-gone").status == 2
 
 
 # What it costs
