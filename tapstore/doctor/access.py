@@ -30,28 +30,35 @@ def reach(subject: Subject) -> Finding:
     return Finding(REACH, "ok", subject.store.identity)
 
 
-def permissions(subject: Subject) -> Finding:
-    """List, write, read and delete: each is tried, whatever became of the others."""
-    store, key = subject.raw, subject.work.key("access")
-    # What may have been left by a refusal of an answer only.
+def permissions(subject: Subject, *, session: bool) -> Finding:
+    """List, read, write and delete: each is tried, whatever became of the others.
+
+    `session`: there is one, so that it may be enough to look on, or to work without deleting.
+    """
+    store, key = subject.store, subject.work.key("access")
+    write = _attempt(lambda: store.put(key, b"?", OVERWRITE))
     tried: dict[str, TapstoreError | None] = {
         "list": _attempt(lambda: next(store.list(subject.work.prefix), None)),
-        "write": _attempt(lambda: store.put(key, b"?", OVERWRITE)),
+        "read": _attempt(lambda: _read(subject, key, there=write is None)),
+        "write": write,
+        "delete": _attempt(lambda: store.delete(key)),
     }
-    tried["read"] = _attempt(lambda: _read(subject, key, there=tried["write"] is None))
-    tried["delete"] = _attempt(lambda: store.delete(key))
     refused = {what: exc for what, exc in tried.items() if exc is not None}
     missing = sorted({_permission(exc) for exc in refused.values()} - {""})
     values = {**{what: exc is None for what, exc in tried.items()}, "missing": missing}
     if not refused:
         return Finding(PERMISSIONS, "ok", "can list, read, write and delete", values=values)
     failed = [exc for exc in refused.values() if not _denied(exc)]
+    if failed and len(refused) == len(tried):
+        return Finding(REACH, "fatal", str(failed[0]), "nothing could be tried")
+    unnamed = [exc for exc in refused.values() if not _permission(exc)]
+    enough = session and not {"list", "read"} & set(refused)
     return Finding(
         PERMISSIONS,
-        "warning" if set(refused) == {"delete"} and not failed else "fatal",
-        _said(tried, failed),
+        "warning" if enough and not failed else "fatal",
+        _said(tried) + (f": {unnamed[0]}" if unnamed else ""),
         _means(set(refused)),
-        _change(missing, refused),
+        _change(missing),
         values,
     )
 
@@ -63,22 +70,18 @@ def may_write(finding: Finding) -> bool:
 
 def _read(subject: Subject, key: str, *, there: bool) -> None:
     try:
-        subject.raw.get(key)
+        subject.store.get(key)
     except NotFoundError as exc:
         if there:
             raise StoreError(f"{exc}, where it was written a moment ago") from exc
 
 
 def _attempt(action: Callable[[], object]) -> TapstoreError | None:
-    for attempt in (1, 2, 3):
-        try:
-            action()
-        except TapstoreError as exc:
-            if _denied(exc) or attempt == 3:
-                return exc
-        else:
-            return None
-    raise AssertionError("unreachable")
+    try:
+        action()
+    except TapstoreError as exc:
+        return exc
+    return None
 
 
 def _denied(exc: TapstoreError) -> bool:
@@ -89,29 +92,29 @@ def _permission(exc: TapstoreError) -> str:
     return exc.permission if isinstance(exc, StoreError) else ""
 
 
-def _said(tried: dict[str, TapstoreError | None], failed: list[TapstoreError]) -> str:
+def _said(tried: dict[str, TapstoreError | None]) -> str:
     can = [what for what, exc in tried.items() if exc is None]
     cannot = [what for what, exc in tried.items() if exc is not None]
-    allowed = f"can {' and '.join(can)}" if can else "can do nothing"
-    text = f"{allowed}, but not {' or '.join(cannot)}"
-    return f"{text}: {failed[0]}" if failed else text
+    if not can:
+        return "can do nothing here"
+    return f"can {_joined(can, 'and')}, but not {_joined(cannot, 'or')}"
+
+
+def _joined(words: list[str], last: str) -> str:
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
 def _means(refused: set[str]) -> str:
+    if refused == {"delete"}:
+        return "agents can work in a session that is there; none can be made, nothing collected"
     if refused <= {"write", "delete"}:
-        if "write" not in refused:
-            return "agents can work in sessions that are there; none can be made, nothing collected"
         return "enough to look on (status, log, watch, wait, fetch), not to work"
-    if refused == {"list"}:
-        return "sessions are found and histories read by listing"
-    return "no session can be opened"
+    return "no session can be opened: it is found by reading, its history by listing"
 
 
-def _change(missing: list[str], refused: dict[str, TapstoreError]) -> str:
-    if missing:
-        return (
-            f"allow {', '.join(missing)} below this prefix, if it is to do more "
-            "(docs/how-to/bucket-policies.md)"
-        )
-    text = str(next(iter(refused.values())))
-    return text.rpartition("; ")[2] if "; " in text else text
+def _change(missing: list[str]) -> str:
+    if not missing:
+        return ""
+    return f"allow {', '.join(missing)} here, if it is to do more (docs/how-to/bucket-policies.md)"

@@ -29,14 +29,19 @@ from tapstore.doctor import (
 )
 from tapstore.doctor.subject import Subject
 from tapstore.doctor.workplace import FOLDER, Workplace
-from tapstore.errors import SessionNotFoundError, TapstoreError, UnsupportedOperationError
+from tapstore.errors import (
+    SessionNotFoundError,
+    StoreError,
+    TapstoreError,
+    UnsupportedOperationError,
+)
 from tapstore.keys import same_service, without_password
 from tapstore.sessions import config as configs
 from tapstore.sessions import place
 from tapstore.sessions.config import SessionConfig
 from tapstore.sessions.place import Accept
 from tapstore.stores.locked import LockedStore
-from tapstore.types import Capabilities, Finding
+from tapstore.types import Capabilities, Finding, Severity
 
 SESSION = "session"
 LEFTOVERS = "leftovers"
@@ -98,43 +103,44 @@ class Examination:
         yield reached
         if reached.severity == "fatal":
             return
+        stuck: tuple[str, ...] = ()
         try:
-            allowed = access.permissions(subject)
+            config, remarks = self._session()
+            allowed = access.permissions(subject, session=config is not None)
             yield allowed
-            if not access.may_write(allowed):
-                return
-            subject.work.begin()
-            yield from self._written(subject)
+            if access.may_write(allowed):
+                subject.work.begin()
+                yield from remarks
+                yield from self._written(subject, config)
         finally:
             stuck = subject.work.clean()
-        if stuck:
+        if stuck and allowed.values.get("write"):
             yield Finding(LEFTOVERS, "warning", f"could not be removed: {', '.join(stuck)}",
                           change="remove them")  # fmt: skip
 
-    def _written(self, subject: Subject) -> Iterator[Finding]:
-        yield from _tried(LEFTOVERS, lambda: _leftovers(subject))
-        config, remarks = self._session()
-        yield from remarks
+    def _written(self, subject: Subject, config: SessionConfig | None) -> Iterator[Finding]:
+        yield from _tried(LEFTOVERS, lambda: _leftovers(subject), "warning")
         if config is not None and config.exclusion == "locks":
             self._accept = "lock-only"
         locks = self._locks or self._usual_locks(config)
         yield from _tried("conditions", lambda: self._settle(subject, locks))
         if self.capabilities is None:
             return
+        if self.capabilities.create:
+            yield from _tried(conditions.CREATION, lambda: [conditions.creation(subject)])
         for name, probe in (
-            (conditions.CREATION, conditions.creation),
             (conditions.PUT, conditions.conditional_put),
             (conditions.DELETE, conditions.conditional_delete),
             (visibility.READS, visibility.reads),
-            (visibility.LISTINGS, visibility.listings),
         ):
             yield from _tried(name, lambda probe=probe: [probe(subject)])  # type: ignore[misc]
+        yield from _tried(visibility.LISTINGS, lambda: [visibility.listings(subject)], "warning")
         if self.capabilities.files:
             yield from _tried(folder.FILES, lambda: [folder.files(subject)])
             yield from _tried(folder.MOUNT, lambda: folder.mount(subject))
-        yield from _tried("backend", subject.raw.checkup)
-        yield from _tried(clocks.CLOCK, lambda: [clocks.check(subject)])
-        yield from _tried(timing.LATENCY, lambda: [timing.latency(subject)])
+        yield from _tried("backend", subject.raw.checkup, "warning")
+        yield from _tried(clocks.CLOCK, lambda: [clocks.check(subject)], "warning")
+        yield from _tried(timing.LATENCY, lambda: [timing.latency(subject)], "warning")
         yield from self._lock_service(subject, locks)
         if self._with_race and self.capabilities.create:
             where = subject.store if self._accept else self._place
@@ -149,48 +155,42 @@ class Examination:
             store, self.capabilities = place.settle(self._store, locks, self._accept, self._clock)
         except UnsupportedOperationError as exc:
             self.capabilities = self._store.capabilities
-            yield Finding(
-                "usable",
-                "fatal",
-                "no session can be made here",
-                str(exc).partition(".  ")[0].partition(": ")[2],
-                str(exc).partition(".  ")[2],
-            )
+            seen, _, change = str(exc).partition(": ")[2].partition(".  ")
+            yield Finding(conditions.CREATION, "fatal", seen, "no session can be made here", change)
             return
         subject.store = store
         if isinstance(store, LockedStore):
             yield Finding(
-                "usable",
+                conditions.CREATION,
                 "warning",
                 f"a lock service alone keeps writers apart (accept='{self._accept}')",
                 place.LOCK_ONLY,
                 "take a place that keeps conditions",
             )
 
-    def _session(self) -> tuple[SessionConfig | None, list[Finding]]:
+    def _session(self) -> tuple[SessionConfig | None, Iterable[Finding]]:
         """The session that is there, and what it remembers of its place."""
         try:
             config = configs.load(self._store)
-        except SessionNotFoundError:
-            return None, []
+        except (SessionNotFoundError, StoreError):
+            return None, []  # why it cannot be read is for the permissions to tell
         except TapstoreError as exc:
             return None, [Finding(SESSION, "fatal", str(exc))]
         self.session_id = config.session_id
+        return config, _tried(SESSION, lambda: [self._remembered(config)])
+
+    def _remembered(self, config: SessionConfig) -> Finding:
         known = config.capabilities
         if known is None or config.exclusion == "locks" or known == self._store.capabilities:
-            return config, [
-                Finding(SESSION, "ok", f"{config.session_id}, as it remembers the place")
-            ]
-        return config, [
-            Finding(
-                SESSION,
-                "fatal",
-                f"{config.session_id} remembers of this place {_words(known)}, and now it can do "
-                f"{_words(self._store.capabilities)}",
-                "it relies on what it remembers",
-                "find out what was changed on the server; a session cannot be moved so",
-            )
-        ]
+            return Finding(SESSION, "ok", f"{config.session_id}; the place is as it remembers it")
+        return Finding(
+            SESSION,
+            "fatal",
+            f"{config.session_id} remembers of this place: {_words(known)}; what is there now: "
+            f"{_words(self._store.capabilities)}",
+            "it relies on what it remembers",
+            "find out what was changed on the server",
+        )
 
     def _usual_locks(self, config: SessionConfig | None) -> str | None:
         configured = self._configured_locks
@@ -211,14 +211,18 @@ class Examination:
     def _leases(self, subject: Subject, locks: str) -> Iterator[Finding]:
         with _service(subject, locks, self._clock) as service:
             yield leases.try_out(service, without_password(locks), self._clock)
-            yield from _tried(leases.LEASES, lambda: service.checkup((leases.NAME,)))
+            yield from _tried(leases.LEASES, lambda: service.checkup((leases.NAME,)), "warning")
 
 
 @contextmanager
 def _service(subject: Subject, locks: str, clock: Clock) -> Iterator[Any]:
     prefix = f"{FOLDER}/{subject.work.name}/locks"
     service = registry.open_locks(
-        locks, subject.store, prefix, scope=f"doctor{subject.work.name}", clock=clock
+        locks,
+        subject.work.watched(subject.store),
+        prefix,
+        scope=f"doctor{subject.work.name}",
+        clock=clock,
     )
     try:
         yield service
@@ -237,12 +241,14 @@ def _leftovers(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def _tried(name: str, probes: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """What `probes` finds; that it fails is a finding, too."""
+def _tried(
+    name: str, probes: Callable[[], Iterable[Finding]], severity: Severity = "fatal"
+) -> Iterator[Finding]:
+    """What `probes` finds; that it fails is a finding, too, as bad as `severity` says."""
     try:
         yield from probes()
     except TapstoreError as exc:
-        yield Finding(name, "fatal", f"it could not be tried: {exc}")
+        yield Finding(name, severity, f"it could not be tried: {exc}")
 
 
 def _words(found: Capabilities) -> str:

@@ -21,7 +21,8 @@ from tapstore.abc import Store
 from tapstore.errors import TapstoreError
 from tapstore.locks import process
 from tapstore.locks.process import Process
-from tapstore.types import OVERWRITE, ObjectInfo
+from tapstore.stores.wrapper import WrapperStore
+from tapstore.types import CREATE, OVERWRITE, ObjectInfo, PutMode, PutResult, Update
 
 FOLDER = ".tapstore-doctor"
 
@@ -62,6 +63,10 @@ class Workplace:
     def begin(self) -> None:
         """Leave word who is at work here."""
         self._store.put(self.key("who"), msgspec.json.encode(myself()), OVERWRITE)
+
+    def watched(self, store: Store) -> Store:
+        """`store`; `clean` removes all that is written through it."""
+        return _WatchedStore(store, self._given)
 
     def clean(self) -> tuple[str, ...]:
         """Remove what this run wrote; return the keys that could not be removed."""
@@ -117,6 +122,18 @@ class Workplace:
         except TapstoreError:
             return False
         return True
+
+
+class _WatchedStore(WrapperStore):
+    """Notes what is written: a listing that lags does not show it when it is to be removed."""
+
+    def __init__(self, inner: Store, written: set[str]) -> None:
+        super().__init__(inner)
+        self._written = written
+
+    def put(self, key: str, data: bytes, mode: PutMode | Update = CREATE) -> PutResult:
+        self._written.add(key)
+        return super().put(key, data, mode)
 
 
 def _missing_folder(store: Store) -> tuple[str, ...]:
