@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tapstore.abc import Clock
-from tapstore.errors import TapstoreError
+from tapstore.errors import LeaseUnavailableError, TapstoreError
 from tapstore.types import Lease, Owner
 from tapstore_redis import records, scripts, words
 from tapstore_redis.line import Line
@@ -40,6 +40,9 @@ _FIRST_CONTACT_SECONDS = 3.0
 """The same if it never was there."""
 
 _CANCEL_SECONDS = 1.0
+
+_LATE_GRANTS = 3
+"""So many answers may come when what they grant is over already."""
 
 _FIRST_PAUSE_SECONDS = 0.02
 _LONGEST_PAUSE_SECONDS = 0.5
@@ -104,14 +107,20 @@ class Acquisition:
         """Return the lease, or raise and leave nothing behind that outlives its ttl."""
         try:
             lease = self._until_granted()
+            self._keep_listener()
+            return lease
+        except LeaseUnavailableError as refused:
+            # Refused in so many words, so nothing is under way.
+            if self._waiter:
+                self._cancel(refused)
+            raise
         except BaseException as exc:
             self._cancel(exc)
             raise
-        self._keep_listener()
-        return lease
 
     def _until_granted(self) -> Lease:
         pause = _FIRST_PAUSE_SECONDS
+        late = 0
         if self._deadline > self._clock.monotonic():
             # Where leases are waited for, the first look can queue already.
             self._listener = self._listeners.take_idle()
@@ -122,6 +131,9 @@ class Acquisition:
                 lease = self._lease(view)
                 if lease is not None:
                     return lease
+                late += 1
+                if late == _LATE_GRANTS:
+                    raise words.too_slow(self._name, self._line.url, self._ttl)
                 continue
             if view.what == "malformed":
                 fault = next(iter(view.fields), "")
@@ -216,7 +228,7 @@ class Acquisition:
             reason=self._reason,
         )
 
-    def _refusal(self, view: _View) -> TapstoreError:
+    def _refusal(self, view: _View) -> LeaseUnavailableError:
         waiting = max(0, view.waiting - (1 if self._waiter else 0))
         if view.what == "held":
             holder = records.holder(self._name, view.fields)

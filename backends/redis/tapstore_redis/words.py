@@ -5,6 +5,7 @@ Nothing here decides anything; it makes exceptions for the caller to raise.
 
 from __future__ import annotations
 
+import errno
 import shlex
 from collections.abc import Mapping
 
@@ -15,6 +16,7 @@ from tapstore.errors import (
     LeaseLostError,
     LeaseUnavailableError,
     NotFoundError,
+    StoreError,
 )
 from tapstore.types import Holder, Lease, Owner
 from tapstore_redis import records
@@ -43,6 +45,15 @@ def forgotten(name: str, url: str) -> LeaseUnavailableError:
         f"lease {name!r} was held a moment ago, but {url} lost its data since; its holder may rely "
         "on it until the end of its ttl: try again then"
     )
+
+
+def too_slow(name: str, url: str, ttl: float) -> StoreError:
+    error = StoreError(
+        f"answers of {url} take longer than the ttl of {ttl:g} s that lease {name!r} was asked for "
+        "with: ask for a longer one"
+    )
+    error.errno = errno.ETIMEDOUT
+    return error
 
 
 def lost(lease: Lease, fields: Mapping[str, str], url: str) -> LeaseLostError:

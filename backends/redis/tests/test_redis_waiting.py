@@ -14,7 +14,7 @@ from lossy_proxy import lossy_proxy
 from people import ANNA, BERT, in_background, queue_length, until
 
 from tapstore.clock import SystemClock
-from tapstore.errors import LeaseUnavailableError
+from tapstore.errors import LeaseUnavailableError, StoreError
 from tapstore.types import Owner
 from tapstore_redis import RedisLockService
 from tapstore_redis.opening import read_address
@@ -268,3 +268,19 @@ def test_a_grant_whose_answer_came_after_its_ttl_is_asked_for_again(server):
         assert clock.slept
         assert lease.expires > clock.monotonic()
         service.close()
+
+
+def test_a_ttl_shorter_than_an_answer_takes_is_an_error(server, opened):
+    service = opened(server.url)
+    with pytest.raises(StoreError, match="longer one"):
+        service.acquire("gpu", ANNA, ttl=1e-6, wait=None)
+
+
+def test_one_look_costs_one_command(server, opened):
+    anna, bert = opened(server.url), opened(server.url)
+    anna.acquire("gpu", ANNA, ttl=30)
+    bert.inspect("warm-up")
+    before = server.calls()["evalsha"]
+    with pytest.raises(LeaseUnavailableError):
+        bert.acquire("gpu", BERT, ttl=30, wait=0)
+    assert server.calls()["evalsha"] == before + 1
