@@ -3,13 +3,16 @@
     FaultyStore(store, Fault("put", "log/*", nth=3, after=lost))
 
 makes the third write below `log/` happen and its reply get lost.  Only calls are counted, not
-the requests that a store makes of one; a listing fails when it is begun.
+the requests that a store makes of one; a listing fails when it is begun.  `tapstore.testing.stale`
+has listings that are out of date.
 """
 
 from __future__ import annotations
 
+import errno as codes
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -17,7 +20,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import BinaryIO
 
-from tapstore.abc import Store
+from tapstore.abc import Clock, Store
+from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import OutcomeUnknownError, StoreError
 from tapstore.stores.wrapper import WrapperStore
 from tapstore.types import CREATE, GetResult, ObjectInfo, PutMode, PutResult, Update
@@ -51,13 +55,29 @@ def lost(key: str) -> None:
     raise OutcomeUnknownError(f"connection lost during a request for {key!r}")
 
 
-def refuse(errno: int) -> Action:
-    """As `before`: the place refuses, and nothing has happened (`ENOSPC`, `EIO`, `EAGAIN`, …)."""
+def refuse(errno: int, *, retry_after_seconds: float | None = None) -> Action:
+    """As `before`: the place refuses, and nothing has happened (`ENOSPC`, `EIO`, …)."""
 
     def action(key: str) -> None:
         error = StoreError(f"injected for {key!r}: {os.strerror(errno)}")
         error.errno = errno
+        error.retry_after_seconds = retry_after_seconds
         raise error
+
+    return action
+
+
+def throttle(retry_after_seconds: float | None = None) -> Action:
+    """As `before`: the place says "slow down", and perhaps for how long."""
+    return refuse(codes.EAGAIN, retry_after_seconds=retry_after_seconds)
+
+
+def slow(seconds: float, clock: Clock = SYSTEM_CLOCK) -> Action:
+    """As `before` or `after`: the call takes so much longer, by this clock."""
+
+    def action(key: str) -> None:
+        del key
+        clock.sleep(seconds)
 
     return action
 
@@ -71,6 +91,14 @@ def kill(key: str) -> None:
     """This process ends at once, without any clean-up."""
     del key
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash_at(step: int) -> Fault:
+    """The process crashes at its call number `step`, and does nothing more from then on.
+
+    With 1, 2, 3, … in turn until nothing crashes any more, each step has been the last one.
+    """
+    return Fault("*", nth=step, times=sys.maxsize, before=crash)
 
 
 class FaultyStore(WrapperStore):

@@ -11,11 +11,11 @@ import pytest
 
 import tapstore
 from tapstore.sessions.lockservice import GENERATION_BITS
+from tapstore.testing.servers import valkey as valkey_module
+from tapstore.testing.servers.redis_like import RedisServer
 from tests.integration.cli_calls import call, ok
 from tests.servers import redis as redis_module
-from tests.servers import valkey as valkey_module
 from tests.servers.process import ServerMissingError
-from tests.servers.redis_like import RedisServer
 
 
 @pytest.fixture(params=[valkey_module.server, redis_module.server], ids=["valkey", "redis"])

@@ -7,8 +7,8 @@ import subprocess
 import pytest
 import redis
 
+from tapstore.testing.servers import valkey as valkey_module
 from tests.servers import redis as redis_module
-from tests.servers import valkey as valkey_module
 from tests.servers.process import ServerFailedError, ServerMissingError
 
 

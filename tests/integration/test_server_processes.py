@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.guard import GRACE_SECONDS
+from tapstore.testing.servers.guard import GRACE_SECONDS
 from tests.servers.process import (
     REPOSITORY,
     Process,

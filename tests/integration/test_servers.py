@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from tests.servers.moto_app import OneAtATime
+from tapstore.testing.servers.moto_app import OneAtATime
 
 
 def status(call, **request):

@@ -12,11 +12,12 @@ from typing import TypeVar
 
 import pytest
 
-from tests.servers import juicefs, moto, redis, stub_s3
+from tapstore.testing.servers import moto
+from tapstore.testing.servers import seaweedfs as seaweedfs_module
+from tapstore.testing.servers import valkey as valkey_module
+from tests.servers import juicefs, redis, stub_s3
 from tests.servers import nfs as nfs_module
 from tests.servers import radosgw as radosgw_module
-from tests.servers import seaweedfs as seaweedfs_module
-from tests.servers import valkey as valkey_module
 from tests.servers.process import ServerMissingError
 from tests.servers.redis_like import RedisServer
 from tests.servers.s3 import S3Server

@@ -16,9 +16,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from email.utils import formatdate
 
+from tapstore.testing.servers.http_server import Handler, HttpServer
 from tests.servers import stub_xml as xml
 from tests.servers.faults import Action, Cut, Hold, LoseReply, LoseRequest, Refuse, Rules, Trickle
-from tests.servers.http_server import Handler, HttpServer
 from tests.servers.s3 import S3Server
 from tests.servers.stub_model import Dialect, Model, S3Error
 from tests.servers.stub_operations import Answer, Request, answer

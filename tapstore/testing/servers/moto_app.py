@@ -1,4 +1,4 @@
-"""The process behind `tests.servers.moto`: moto's WSGI application, one request at a time.
+"""The process behind `moto.server`: moto's WSGI application, one request at a time.
 
 Writes the port that it listens on into the file that it is given.
 """
@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
-from moto.server import DomainDispatcherApplication, create_backend_app
-
-from tests.servers.http_server import Handler, HttpServer
-from tests.servers.process import announce
+from tapstore.testing.servers.http_server import Handler, HttpServer
+from tapstore.testing.servers.process import announce
 
 
 class OneAtATime:
@@ -43,6 +41,8 @@ class OneAtATime:
 
 
 def main(port_file: Path) -> None:
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
     app = OneAtATime(DomainDispatcherApplication(create_backend_app))
 
     class MotoHandler(Handler):
@@ -67,7 +67,7 @@ def environ(request: Handler, body: bytes) -> dict[str, Any]:
         "REQUEST_URI": request.path,
         "RAW_URI": request.path,
         "SERVER_NAME": "127.0.0.1",
-        "SERVER_PORT": str(request.server.server_address[1]),
+        "SERVER_PORT": str(request.connection.getsockname()[1]),
         "SERVER_PROTOCOL": "HTTP/1.1",
         "REMOTE_ADDR": request.client_address[0],
         "wsgi.version": (1, 0),

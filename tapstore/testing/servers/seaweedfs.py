@@ -12,8 +12,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.servers.process import Process, find_program, free_ports, retried, temporary_folder
-from tests.servers.s3 import KEY, SECRET, S3Server
+from tapstore.testing.servers.process import (
+    INSTALL,
+    Process,
+    find_program,
+    free_ports,
+    retried,
+    temporary_folder,
+)
+from tapstore.testing.servers.s3 import KEY, SECRET, S3Server
 
 PARTS = ("master", "volume", "filer", "s3")
 
@@ -21,7 +28,7 @@ PARTS = ("master", "volume", "filer", "s3")
 @contextmanager
 def server() -> Iterator[S3Server]:
     """Run master, volume server, filer and S3 in one process."""
-    program = find_program("weed", "make test")
+    program = find_program("weed", INSTALL)
     with temporary_folder("seaweedfs") as folder:
         process, port = retried(lambda: _start(program, folder))
         try:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.servers.process import Process, announced, python_module, temporary_folder
-from tests.servers.s3 import S3Server
+from tapstore.testing.servers.process import Process, announced, python_module, temporary_folder
+from tapstore.testing.servers.s3 import S3Server
 
 
 @contextmanager
@@ -19,7 +19,8 @@ def server() -> Iterator[S3Server]:
     """Run moto in a process of its own."""
     with temporary_folder("moto") as folder:
         port_file = folder / "port"
-        process = Process("moto", python_module("tests.servers.moto_app", port_file), folder)
+        program = python_module("tapstore.testing.servers.moto_app", port_file)
+        process = Process("moto", program, folder)
         try:
             port = process.wait_until(lambda: announced(port_file), "listening")
             yield S3Server("moto", f"http://127.0.0.1:{port}", process.pid, stop=process.stop)
