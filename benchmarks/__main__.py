@@ -71,6 +71,7 @@ def measure(
     disk: Path,
     quick: bool,
     processes: Sequence[int] = PROCESSES,
+    round_trips: Sequence[int] = remote.ROUND_TRIPS_MS,
 ) -> Results:
     """Run these parts; the folder `disk` is where the places on disk are made."""
     results = Results(machine=machine.look(), quick=quick)
@@ -88,9 +89,7 @@ def measure(
         with tempfile.TemporaryDirectory(prefix="tapstore-bench-", dir=disk) as folder:
             results.starts = coldstart.measure(Path(folder), rounds=size.start_rounds, say=_say)
     if "remote" in parts:
-        results.far = remote.measure(
-            rounds=size.remote_rounds, round_trips=remote.ROUND_TRIPS_MS, say=_say
-        )
+        results.far = remote.measure(rounds=size.remote_rounds, round_trips=round_trips, say=_say)
     return results
 
 

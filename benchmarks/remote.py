@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -71,7 +71,7 @@ def ratios(far: list[Far], one: Far) -> Spread | None:
     return None
 
 
-def measure(*, rounds: int, round_trips: tuple[int, ...], say: Callable[[str], None]) -> list[Far]:
+def measure(*, rounds: int, round_trips: Sequence[int], say: Callable[[str], None]) -> list[Far]:
     """Measure on every server that is installed here."""
     far: list[Far] = []
     for name, start in (("moto", moto.server), ("SeaweedFS", seaweedfs.server),

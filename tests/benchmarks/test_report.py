@@ -3,19 +3,22 @@
 import msgspec
 import pytest
 
+from benchmarks import remote
 from benchmarks.__main__ import PARTS, Size, measure, write
 from benchmarks.machine import Machine
 from benchmarks.report import render
 from benchmarks.results import Results, goals
 
 TINY = Size(
-    alone_sittings=1, alone_rounds=1, contended_rounds=1, contended_seconds=0.05, start_rounds=1
-)
+    alone_sittings=1, alone_rounds=1, contended_rounds=1, contended_seconds=0.05, start_rounds=1,
+    remote_rounds=1,
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return measure(TINY, PARTS, disk=tmp_path_factory.mktemp("disk"), quick=True, processes=(2,))
+    disk = tmp_path_factory.mktemp("disk")
+    return measure(TINY, PARTS, disk=disk, quick=True, processes=(2,), round_trips=(1,))
 
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
@@ -44,6 +47,13 @@ def test_nothing_was_lost(results):
 def test_the_report_lists_the_system_calls(results):
     report = render(results, plots=())
     assert ".tap/session.log: openat, fstat, write, close" in report
+
+
+def test_the_report_counts_requests_to_servers_far_away(results):
+    far = {(one.server, one.name): one for one in results.far}
+    assert far["moto", remote.RAW].requests == 2
+    assert far["moto", remote.LOOK].requests == 1
+    assert "| moto | 1 | tapstore, a look |" in render(results, plots=())
 
 
 def test_nothing_of_a_run_stays_on_the_disk(tmp_path):
