@@ -35,7 +35,8 @@ class ObjectInfo(msgspec.Struct, frozen=True):
     """What is known of a stored object without its bytes.
 
     `modified` is in seconds since the epoch, in the clock of the store, not of this host.
-    `version` changes whenever the content is written again; it compares by equality only.
+    `version` changes whenever the content is written again; it compares by equality only.  On
+    S3 it is a sum of the bytes and returns when they do: who updates writes an id into them.
     """
 
     key: str
@@ -52,7 +53,11 @@ class GetResult(msgspec.Struct, frozen=True):
 
 
 class PutResult(msgspec.Struct, frozen=True):
-    """What a successful write made: its version and its time in the clock of the store."""
+    """What a successful write made: its version and its time in the clock of the store.
+
+    Where the place tells a writer no more than the second of its reply (S3), the object may have
+    the second before.
+    """
 
     version: str
     modified: float
