@@ -224,19 +224,18 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 def common_options(command: F) -> F:
     """`-w` and `--json`, which are taken before and after the subcommand."""
-    return _where("the nearest folder upwards with .tap/")(_how(command))
+    return _where("the nearest folder upwards with .tap/ or a tapstore.toml")(_how(command))
 
 
 def options_of_init(command: F) -> F:
     """The same, for the command that makes what the others look for."""
-    return _where("this folder")(_how(command))
+    return _where("what is configured, else this folder")(_how(command))
 
 
 def _where(otherwise: str) -> Callable[[F], F]:
     return click.option(
         "-w", "--workspace", metavar="URL", expose_value=False, callback=_keep("url"),
-        help="The session: a folder or URL.  [default: $TAPSTORE_URL, else a tapstore.toml, else "
-        f"{otherwise}]",
+        help=f"The session: a folder or URL.  [default: $TAPSTORE_URL, else {otherwise}]",
     )  # fmt: skip
 
 
