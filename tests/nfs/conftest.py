@@ -18,3 +18,11 @@ def pythons(nfs):
     """A Python on each client, for several tests; the clock of the second is an hour ahead."""
     with Interpreter(nfs.clients[0]) as first, Interpreter(nfs.clients[1]) as second:
         yield first, second
+
+
+def pytest_collection_modifyitems(items):
+    """One server after the other, whichever way a test asked for it: each takes a while to start."""
+    places = [n for n, item in enumerate(items) if "nfs" in getattr(item, "fixturenames", ())]
+    ours = sorted((items[n] for n in places), key=lambda item: item.callspec.params["nfs"])
+    for n, item in zip(places, ours, strict=True):
+        items[n] = item

@@ -19,6 +19,7 @@ def guests(nfs):
 
 class TestOnNfs(StoreTests):
     capabilities = LocalStore.capabilities
+    many = 300  # a first page has 4 kB, and each file takes several requests
 
     @pytest.fixture
     def place(self, nfs, guests):
