@@ -16,10 +16,11 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable
 
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import LeaseLostError, OutcomeUnknownError, StoreError
+from tapstore.errors import LeaseLostError, LeaseUnavailableError, OutcomeUnknownError, StoreError
 from tapstore.types import Lease, Owner
 from tapstore_redis import RedisLockService
 from tapstore_redis.opening import read_address
@@ -52,6 +53,9 @@ def contend(url: str, port: int, end: float, ttl: float) -> None:
         except (StoreError, OutcomeUnknownError) as exc:
             witness.tell(kind="error", error=f"{type(exc).__name__}: {exc}")
             time.sleep(rng.uniform(0, 0.1))
+            continue
+        except LeaseUnavailableError:
+            witness.tell(kind="starved")
             continue
         got = SYSTEM_CLOCK.monotonic()
         witness.tell(kind="grant", number=lease.generation, asked=asked, got=got)
@@ -92,6 +96,8 @@ def start(url: str, port: int, end: float, ttl: float) -> int:
         try:
             contend(url, port, end, ttl)
             status = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(status)

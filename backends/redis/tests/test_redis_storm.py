@@ -38,6 +38,7 @@ class Witness(socketserver.ThreadingTCPServer):
         self.ends: dict[int, dict] = {}
         self.accepted: list[tuple[float, int]] = []
         self.refused = 0
+        self.starved = 0
         self.errors: list[str] = []
 
     def hear(self, said: dict) -> str:
@@ -47,6 +48,8 @@ class Witness(socketserver.ThreadingTCPServer):
                 self.holder = said["pid"]
             elif said["kind"] == "end":
                 self.ends[said["number"]] = said
+            elif said["kind"] == "starved":
+                self.starved += 1
             elif said["kind"] == "error":
                 self.errors.append(said["error"])
             elif said["number"] < self.highest:
@@ -158,6 +161,8 @@ def check(seen: Witness, server: RedisServer) -> None:
     check_progress(seen, longest_pause=12 * TTL_SECONDS)
     if server.durable:
         check_exclusion(seen)
+        # A server that loses its data loses the queue, so that anybody may be the last again.
+        assert not seen.starved
 
 
 def test_numbers_and_exclusion_hold_while_the_server_keeps_its_data(durable_server):
