@@ -89,6 +89,13 @@ def open_store(
     )
 
 
+def has_backend(scheme: str) -> bool:
+    """Whether an installed package adds stores for URLs of this scheme."""
+    from importlib.metadata import entry_points
+
+    return bool(entry_points(group=_STORES, name=scheme))
+
+
 def open_locks(
     name_or_url: str, store: Store, prefix: str, *, scope: str, clock: Clock = SYSTEM_CLOCK
 ) -> LockService:

@@ -36,8 +36,9 @@ def orphans(
     older_than: timedelta,
     now: float,
     claimed_since: float | None = None,
+    below: str = FOLDER + "/",
 ) -> list[ObjectInfo]:
-    """The files below `artifacts/` that none of `live` needs and that are old enough to go.
+    """The files below `below` that none of `live` needs and that are old enough to go.
 
     `live` are the artifacts of all registrations that anybody may still read or return to: the
     present ones, those of kept revisions, and those that were registered at any time within
@@ -60,7 +61,7 @@ def orphans(
     is_needed = _needed(store, live)
     return [
         info
-        for info in store.list(FOLDER + "/")
+        for info in store.list(below)
         if info.modified < limit
         and not info.key.startswith(COLLECTED + "/")
         and not is_needed(info.key)

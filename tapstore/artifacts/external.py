@@ -1,11 +1,12 @@
 """Artifacts whose bytes live elsewhere: a URI is registered, nothing is copied.
 
-Any URL that fsspec can open; fsspec and its drivers are imported when one is fetched.  Such bytes
-are verified if a checksum or size was given, and are as immutable as their owner keeps them.
-Refused are URIs that hold credentials (a Tapfile is read by everyone) and those that mean
-something else on each machine, `file://` above all: a Tapfile written by others could have any
-file of this machine read.  Not judged is where a URI leads in the network: who fetches what others
-registered goes where they say.
+Any URL of an installed backend (`s3://` needs tapstore-s3, not s3fs), or that fsspec can open;
+fsspec and its drivers are imported when one is fetched through them.  Such bytes are verified if
+a checksum or size was given, and are as immutable as their owner keeps them.  Refused are URIs
+that hold credentials (a Tapfile is read by everyone) and those that mean something else on each
+machine, `file://` above all: a Tapfile written by others could have any file of this machine
+read.  Not judged is where a URI leads in the network: who fetches what others registered goes
+where they say.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import IO, Any, cast
 from urllib.parse import parse_qsl, urlsplit
 
+from tapstore import registry
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.paths import check_name, check_phase, describe, shown
 from tapstore.artifacts.streams import check_checksum
@@ -24,8 +26,10 @@ from tapstore.errors import (
     ArtifactNotFoundError,
     BackendNotInstalledError,
     InvalidKeyError,
+    NotFoundError,
     StoreError,
 )
+from tapstore.keys import is_key
 
 MAX_URI_CHARACTERS = 2000
 
@@ -49,8 +53,8 @@ _PACKAGES = {
     "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs", "gcs": "gcsfs", "gs": "gcsfs",
     "github": "requests", "hdfs": "pyarrow", "hf": "huggingface_hub",
     "http": "aiohttp requests", "https": "aiohttp requests", "oss": "ossfs",
-    "s3": "s3fs", "s3a": "s3fs", "sftp": "paramiko", "smb": "smbprotocol", "ssh": "paramiko",
-    "webdav": "webdav4", "webhdfs": "requests",
+    "s3": '"tapstore[s3]"', "s3a": '"tapstore[s3]"', "sftp": "paramiko", "smb": "smbprotocol",
+    "ssh": "paramiko", "webdav": "webdav4", "webhdfs": "requests",
 }  # fmt: skip
 
 
@@ -137,13 +141,42 @@ def register(
 def open_uri(
     artifact: Artifact, *, storage_options: Mapping[str, Any] | None = None
 ) -> Iterator[IO[bytes]]:
-    """Open what an artifact's URI names, through fsspec.  Not verified here."""
+    """Open what an artifact's URI names.  Not verified here."""
     uri, what = check_uri(artifact.path), describe(artifact)
-    stream = _open(uri, what, dict(storage_options or {}))
-    try:
+    options = dict(storage_options or {})
+    with ExitStack() as stack:
+        if _is_stored(uri):
+            yield stack.enter_context(_open_stored(uri, what, options))
+            return
+        stream = _open(uri, what, options)
+        stack.callback(stream.close)
         yield cast(IO[bytes], _Guarded(stream, what))
-    finally:
-        stream.close()
+
+
+def _is_stored(uri: str) -> bool:
+    """Whether a backend can open it: it names an object by a key, and no version or the like."""
+    scheme, _, rest = uri.partition("://")
+    _, _, path = rest.partition("/")
+    return is_key(path) and registry.has_backend(scheme.lower())
+
+
+@contextmanager
+def _open_stored(uri: str, what: str, options: Mapping[str, Any]) -> Iterator[IO[bytes]]:
+    folder, _, name = uri.rpartition("/")
+    with ExitStack() as stack:
+        store = stack.enter_context(registry.open_store(folder, storage_options=options))
+        try:
+            stream = stack.enter_context(store.open(name))
+        except NotFoundError as exc:
+            raise _missing(what) from exc
+        yield stream
+
+
+def _missing(what: str) -> ArtifactNotFoundError:
+    return ArtifactNotFoundError(
+        f"{what} is registered, but there is nothing at its URI; "
+        "restore it there, or publish it again"
+    )
 
 
 def _open(uri: str, what: str, options: dict[str, Any]) -> Any:
@@ -166,10 +199,7 @@ def _open(uri: str, what: str, options: dict[str, Any]) -> Any:
         filesystem, path = url_to_fs(uri, skip_instance_cache=True, **options)
         return filesystem.open(path, "rb")
     except FileNotFoundError as exc:
-        raise ArtifactNotFoundError(
-            f"{what} is registered, but there is nothing at its URI; "
-            "restore it there, or publish it again"
-        ) from exc
+        raise _missing(what) from exc
     except Exception as exc:
         # Drivers raise what their client libraries raise.
         raise _failed(what, exc) from exc

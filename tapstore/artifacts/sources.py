@@ -13,8 +13,8 @@ import stat
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import IO, BinaryIO
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import IO, BinaryIO, cast
 
 from tapstore.artifacts.streams import CHUNK_BYTES, HashingReader, read_failed
 from tapstore.errors import InvalidKeyError, NotFoundError, StoreError
@@ -119,6 +119,34 @@ def opened(source: Source) -> Iterator[Content]:
             size = _copy(source, spool)
             spool.seek(0)
             yield StreamContent(spool, size=size)
+
+
+@contextmanager
+def measured(source: Source) -> Iterator[tuple[Source, int]]:
+    """The same source, and how many bytes it has; those of a directory are those of its files.
+
+    A stream that cannot be rewound is copied first, so use what is yielded.  Somebody may still
+    write to a file: the size is for choosing a place, not for verifying.
+    """
+    if isinstance(source, str | os.PathLike) and os.path.isdir(source):
+        yield source, _size_below(os.fspath(source))
+        return
+    with opened(source) as content:
+        with content.open() as stream:
+            start = stream.tell()
+            size = stream.seek(0, os.SEEK_END) - start
+            stream.seek(start)
+        yield cast(Source, stream) if isinstance(content, StreamContent) else source, size
+
+
+def _size_below(folder: str) -> int:
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            # What goes meanwhile, or can't be looked at, is for who publishes it to complain of.
+            with suppress(OSError):
+                total += os.lstat(os.path.join(path, name)).st_size
+    return total
 
 
 def _copy(source: BinaryIO, spool: IO[bytes]) -> int:
