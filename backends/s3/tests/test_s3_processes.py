@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import threading
 
 import pytest
@@ -24,9 +25,11 @@ def place(moto_s3):
 
 
 def in_child(action):
-    """Run `action` in a forked child; its exit code."""
+    """Run `action` in a forked child; its exit code, negative if it hung."""
     pid = os.fork()
     if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(WAIT_SECONDS)
         code = 1
         try:
             action()
