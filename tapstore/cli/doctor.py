@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -86,10 +87,12 @@ def doctor(
             storage_options=options,
         )
     found: list[Finding] = []
-    for finding in examination.findings():
-        found.append(finding)
-        if not invocation.as_json:
-            console.say(*_lines(finding))
+    # Closed also when Ctrl-C comes while a line is printed: what was written is removed then.
+    with closing(examination.findings()) as findings:
+        for finding in findings:
+            found.append(finding)
+            if not invocation.as_json:
+                console.say(*_lines(finding))
     code = report.exit_code(found)
     shown = mask_url(examination.url)
     summary = report.summary(found, shown, examination.suits or "")

@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from typing import Any
 
 from tapstore.doctor.report import REACH
 from tapstore.doctor.subject import Subject, patiently
 from tapstore.errors import NotFoundError, StoreError, TapstoreError
+from tapstore.sessions.config import SESSION_KEY
 from tapstore.types import OVERWRITE, Finding
 
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 PERMISSIONS = "permissions"
+
+MISS = "see that something is missing"
+"""S3 answers 403 instead of 404 to who may read, but not list without naming a prefix."""
 
 
 def reach(subject: Subject) -> Finding:
@@ -39,41 +44,54 @@ def permissions(subject: Subject, *, session: bool) -> Finding:
     write = _attempt(lambda: store.put(key, b"?", OVERWRITE))
     tried: dict[str, TapstoreError | None] = {
         "list": _attempt(lambda: next(store.list(subject.work.prefix), None)),
-        "read": _attempt(lambda: _read(subject, key, there=write is None)),
+        "read": _attempt(lambda: _read(subject, SESSION_KEY if session else key)),
         "write": write,
         "delete": _attempt(lambda: store.delete(key)),
+        MISS: _attempt(lambda: _miss(subject)),
     }
+    if tried["read"] is not None or tried["list"] is not None:
+        # Said by these already.
+        del tried[MISS]
     refused = {what: exc for what, exc in tried.items() if exc is not None}
-    missing = sorted({_permission(exc) for exc in refused.values()} - {""})
-    values = {**{what: exc is None for what, exc in tried.items()}, "missing": missing}
+    missing = sorted({_permission(exc) for what, exc in refused.items() if what != MISS} - {""})
+    values: dict[str, Any] = {what: exc is None for what, exc in tried.items()}
+    values["absence"] = values.pop(MISS, False)
+    values["missing"] = missing
     if not refused:
         return Finding(PERMISSIONS, "ok", "can list, read, write and delete", values=values)
     failed = [exc for exc in refused.values() if not _denied(exc)]
     if failed and len(refused) == len(tried):
         return Finding(REACH, "fatal", str(failed[0]), "nothing could be tried")
     unnamed = [exc for exc in refused.values() if not _permission(exc)]
-    enough = session and not {"list", "read"} & set(refused)
+    enough = session and not {"list", "read", MISS} & set(refused)
     return Finding(
         PERMISSIONS,
         "warning" if enough and not failed else "fatal",
         _said(tried) + (f": {unnamed[0]}" if unnamed else ""),
         _means(set(refused)),
-        _change(missing),
+        _CHANGE_MISS if MISS in refused else _change(missing),
         values,
     )
 
 
 def may_write(finding: Finding) -> bool:
     """Whether probes that write can be made, and be cleaned up after."""
-    return all(finding.values.get(what) for what in ("list", "read", "write", "delete"))
+    can = ("list", "read", "write", "delete", "absence")
+    return all(finding.values.get(what) for what in can)
 
 
-def _read(subject: Subject, key: str, *, there: bool) -> None:
+def _read(subject: Subject, key: str) -> None:
     try:
         subject.store.get(key)
-    except NotFoundError as exc:
-        if there:
-            raise StoreError(f"{exc}, where it was written a moment ago") from exc
+    except NotFoundError:
+        return  # that it was written, and is not seen, is for `visibility`
+
+
+def _miss(subject: Subject) -> None:
+    try:
+        subject.store.get(subject.work.key("nothing"))
+    except NotFoundError:
+        return
 
 
 def _attempt(action: Callable[[], object]) -> TapstoreError | None:
@@ -93,7 +111,7 @@ def _permission(exc: TapstoreError) -> str:
 
 
 def _said(tried: dict[str, TapstoreError | None]) -> str:
-    can = [what for what, exc in tried.items() if exc is None]
+    can = [what for what, exc in tried.items() if exc is None and what != MISS]
     cannot = [what for what, exc in tried.items() if exc is not None]
     if not can:
         return "can do nothing here"
@@ -106,7 +124,15 @@ def _joined(words: list[str], last: str) -> str:
     return f"{', '.join(words[:-1])} {last} {words[-1]}"
 
 
+_CHANGE_MISS = (
+    "allow s3:ListBucket also where the request names no prefix: StringLikeIfExists instead of "
+    "StringLike (docs/how-to/bucket-policies.md)"
+)
+
+
 def _means(refused: set[str]) -> str:
+    if MISS in refused:
+        return "each look at what is not there yet fails, so nobody can begin"
     if refused == {"delete"}:
         return "agents can work in a session that is there; none can be made, nothing collected"
     if refused <= {"write", "delete"}:

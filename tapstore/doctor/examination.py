@@ -9,7 +9,7 @@ is made: the two cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -85,7 +85,7 @@ class Examination:
         self.suits: str | None = None
         """The lock service to take here, once that is known; without credentials."""
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Generator[Finding]:
         """Yield each finding as soon as it is there."""
         work = Workplace(self._store)
         subject = Subject(self._store, self._open(), work, self._clock)
