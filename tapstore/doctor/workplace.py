@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-from collections.abc import Iterator
 from contextlib import suppress
 
 import msgspec
@@ -109,10 +108,9 @@ class Workplace:
         if not self._store_has_files():
             return
         top = self._store.local_path(FOLDER)
-        for folder in (*_below(f"{top}/{self.name}"), f"{top}/{PEERS}", top):
-            with suppress(OSError):
-                os.rmdir(folder)
-        for folder in self._new_folder:
+        # Those that are not empty stay.  A run under way makes its folders again if need be.
+        below = (folder for folder, _, _ in os.walk(top, topdown=False))
+        for folder in (*below, *self._new_folder):
             with suppress(OSError):
                 os.rmdir(folder)
 
@@ -147,11 +145,6 @@ def _missing_folder(store: Store) -> tuple[str, ...]:
         missing.append(folder)
         folder = os.path.dirname(folder)
     return tuple(missing)
-
-
-def _below(top: str) -> Iterator[str]:
-    for folder, _, _ in os.walk(top, topdown=False):
-        yield folder
 
 
 def _remove(store: Store, keys: set[str], last: str) -> set[str]:
