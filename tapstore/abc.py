@@ -215,6 +215,13 @@ class LockService(ABC):
         `NotFoundError` if nobody holds the lease.
         """
 
+    def bell(self) -> Bell | None:
+        """Return a new bell for changes in what these leases belong to; None: there is none.
+
+        For one thread at a time.
+        """
+        return None
+
     def checkup(self, tried: tuple[str, ...] = ()) -> Iterator[Finding]:
         """Yield what only the backend can find out about its server, for `tapstore doctor`.
 
@@ -226,6 +233,26 @@ class LockService(ABC):
 
     def close(self) -> None:  # noqa: B027 - optional
         """Release connections and the like.  Safe to repeat."""
+
+
+class Bell(ABC):
+    """Wakes those who wait for a change, in place of looking again and again.
+
+    A hint: it may ring for nothing, and a ring may be lost, so who waits looks by himself after a
+    while.  Neither method raises because the service is away.
+    """
+
+    @abstractmethod
+    def ring(self) -> bool:
+        """Say that something changed; False if that certainly reached nobody."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> bool:
+        """Wait for a ring; True if it is time to look early, False after `seconds`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release connections.  Safe to repeat."""
 
 
 class Clock(ABC):

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import TypeVar
 
 from tapstore import registry
-from tapstore.abc import Clock, LockService, Store
+from tapstore.abc import Bell, Clock, LockService, Store
 from tapstore.errors import (
     LeaseUnavailableError,
     NotAllowedError,
@@ -110,6 +110,9 @@ class SessionLocks(LockService):
         )
 
     # Contract
+
+    def bell(self) -> Bell | None:
+        return self.service(self.look()).bell()
 
     def acquire(
         self, name: str, owner: Owner, *, ttl: float, wait: float | None = 0, reason: str = ""

@@ -75,6 +75,8 @@ class SessionState:
         self._view = view
         self._clock = clock
         self._user_check = user_check
+        self.on_commit: Callable[[], None] | None = None
+        """Called after each commit; must neither raise nor take long."""
         files = store.capabilities.files
         self._turns = Turns(store.local_path(configs.SESSION_KEY) if files else None, clock)
         self._begin()
@@ -155,7 +157,10 @@ class SessionState:
         while True:
             try:
                 with self._alone():
-                    return self._try(batch)
+                    snapshot = self._try(batch)
+                if self.on_commit is not None:
+                    self.on_commit()
+                return snapshot
             except _RacedError as exc:
                 attempt += 1
                 if deadline is not None and self._clock.monotonic() >= deadline:

@@ -1,18 +1,19 @@
 """Waiting for a session to change: adaptive polling that file notifications cut short.
 
-Notifications are a shortcut and nothing rests on them: they do not exist on some mounts, do not
-tell of other hosts' changes on NFS, and may be lost.  What is waited for is looked at again after
-at most `MAX_INTERVAL_SECONDS` in any case.
+Where the lock service of the session has a bell (Redis), those who commit ring it, and that wakes
+whoever waits, on any machine.  Notifications and rings are shortcuts and nothing rests on them:
+they do not exist on some mounts, do not tell of other hosts' changes on NFS, and may be lost.
+What is waited for is looked at again after at most `MAX_INTERVAL_SECONDS` in any case.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from tapstore.abc import Clock, Store
+from tapstore.abc import Bell, Clock, Store
 from tapstore.clock import SystemClock
 from tapstore.stores.local import LocalStore
 
@@ -26,8 +27,20 @@ _NOTIFY_FROM_SECONDS = 0.05
 class Waiter:
     """Paces one caller who looks again and again until a deadline."""
 
-    def __init__(self, store: Store, clock: Clock, *, timeout: float | None) -> None:
-        """`timeout` in seconds; None: for ever; 0: `wait` is false at once."""
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        timeout: float | None,
+        open_bell: Callable[[], Bell | None] | None = None,
+    ) -> None:
+        """`timeout` in seconds; None: for ever; 0: `wait` is false at once.
+
+        `open_bell` opens a bell that those who commit ring, if there is one.
+        """
+        self._open_bell = open_bell
+        self._bell: Bell | None = None
         self._store = store
         self._clock = clock
         self._deadline = None if timeout is None else clock.monotonic() + timeout
@@ -44,9 +57,18 @@ class Waiter:
                 return False
             pause = min(pause, left)
         self._interval = min(self._interval * 1.5, MAX_INTERVAL_SECONDS)
-        if not self._notify or pause < _NOTIFY_FROM_SECONDS or not self._wait_for_change(pause):
+        if pause >= _NOTIFY_FROM_SECONDS and self._open_bell is not None:
+            self._bell, self._open_bell = self._open_bell(), None
+        if self._bell is not None:
+            self._bell.wait(pause)
+        elif not self._notify or pause < _NOTIFY_FROM_SECONDS or not self._wait_for_change(pause):
             self._clock.sleep(pause)
         return True
+
+    def close(self) -> None:
+        """Release what the waiting held open."""
+        if self._bell is not None:
+            self._bell.close()
 
     def _wait_for_change(self, pause: float) -> bool:
         """Wait for a notification or the pause; False if there are no notifications here."""

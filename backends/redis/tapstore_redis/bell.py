@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
+from tapstore import abc
 from tapstore.abc import Clock
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore_redis.address import Address
@@ -28,7 +29,7 @@ _SULK_SECONDS = 5.0
 """For so long nothing is tried after a failure."""
 
 
-class Bell:
+class Bell(abc.Bell):
     """The bell of one session.
 
     For one thread at a time; each that waits has its own.

@@ -25,6 +25,7 @@ from tapstore.keys import check_name
 from tapstore.types import Finding, Holder, Lease, Owner
 from tapstore_redis import checkup, records, scripts, words
 from tapstore_redis.address import Address
+from tapstore_redis.bell import Bell
 from tapstore_redis.line import Answer, Argument, Line
 from tapstore_redis.listener import Listeners
 from tapstore_redis.records import Keys
@@ -51,6 +52,7 @@ class RedisLockService(LockService):
     def __init__(self, address: Address, scope: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         self._address = address
         self._line = Line(address, clock)
+        self._scope = scope
         self._keys = Keys(scope)
         self._clock = clock
         self._listeners = Listeners(self._line, self._keys.wake, clock)
@@ -76,6 +78,10 @@ class RedisLockService(LockService):
             reason=reason,
         )
         return acquisition.run()
+
+    def bell(self) -> Bell:
+        """See `LockService.bell`."""
+        return Bell(self._address, self._scope, clock=self._clock)
 
     def renew(self, lease: Lease) -> Lease:
         """See `LockService.renew`.  Repeated for a third of the ttl while the server is away."""
