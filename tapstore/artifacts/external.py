@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import IO, Any, cast
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from tapstore import registry
 from tapstore.artifacts.model import Artifact
@@ -84,11 +84,25 @@ def _fault(uri: str) -> str | None:
         return "chained URLs are refused: register the URI of the bytes themselves"
     try:
         parts = urlsplit(uri)
-        password = parts.password
+        _ = parts.password
     except ValueError as exc:
         return str(exc)
+    return _credentials_fault(parts, scheme)
+
+
+def credentials_fault(url: str) -> str | None:
+    """Why `url` must not stand where everyone reads it, if it holds credentials; else None."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.password
+    except ValueError as exc:
+        return str(exc)
+    return _credentials_fault(parts, parts.scheme.lower())
+
+
+def _credentials_fault(parts: SplitResult, scheme: str) -> str | None:
     user = "@" in parts.netloc
-    if password is not None or (user and scheme not in _USER_NAMED):
+    if parts.password is not None or (user and scheme not in _USER_NAMED):
         return (
             "it has credentials before '@', and a Tapfile is read by everyone: "
             "give them to the agents' environment or storage options"

@@ -128,8 +128,6 @@ def fetch(invocation: Invocation, name: str, phase: str | None, output: str | No
     A file appears whole and verified or not at all.  On standard output the last part is held
     back until all is verified: what is wrong exits with 7.
     """
-    from tapstore.artifacts.fetch import fetch_to
-
     session = invocation.open()
     found = session.artifacts[name if phase is None else (phase, name)]
     if output == "-":
@@ -146,9 +144,7 @@ def fetch(invocation: Invocation, name: str, phase: str | None, output: str | No
                 f"there is {name!r} in this folder already; -o PATH writes elsewhere or replaces"
             )
     with progress(f"fetching {name}") as on_progress:
-        path = fetch_to(
-            session.store, found.artifact, output, inside=inside, on_progress=on_progress
-        )
+        path = found.save(output, inside=inside, on_progress=on_progress)
     invocation.answer(
         {"session_id": session.id, "file": path, "artifact": artifact_value(found.artifact)}, path
     )

@@ -41,9 +41,12 @@ def gc(invocation: Invocation, older_than: float, parked: tuple[str, ...], reall
 
     session = invocation.open()
     age = timedelta(seconds=older_than)
-    found = garbage.find(session.state, older_than=age, parked=parked)
+    obstacle = session.artifact_places.why_not_collected()
+    if obstacle:
+        invocation.warn("ArtifactsNotCollected", obstacle)
+    found = garbage.find(session, older_than=age, parked=parked)
     if really:
-        found = garbage.remove(session.state, found, older_than=age)
+        found = garbage.remove(session, found, older_than=age)
     sizes = [0 if g.info is None else g.info.size for g in found]
     rows = [
         (

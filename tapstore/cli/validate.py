@@ -12,6 +12,7 @@ from tapstore.cli.invocation import Invocation, common_options
 from tapstore.errors import FormatError, NotFoundError, TapstoreError
 
 if TYPE_CHECKING:
+    from tapstore.sessions.artifactfiles import ArtifactFile
     from tapstore.sessions.session import Session
 
 
@@ -77,16 +78,15 @@ def _tapfile(session: Session) -> Iterator[str]:
 
 def _artifacts(session: Session, *, deep: bool) -> Iterator[str]:
     for artifact in session.state.peek().tapfile.artifacts:
+        file = session.artifacts.of(artifact)
         try:
-            if deep and (artifact.checksum or not artifact.is_external):
-                _read_through(session, artifact)
-            elif not artifact.is_external:
-                size = session.store.head(artifact.path).size
-                if artifact.size not in (None, size):
-                    yield (
-                        f"{artifact.path} has {size} bytes, but was registered with "
-                        f"{artifact.size}; restore it from a copy, or publish it again"
-                    )
+            if deep and (artifact.checksum or not file.is_external):
+                _read_through(file)
+            elif (size := file.stored_bytes()) is not None and artifact.size not in (None, size):
+                yield (
+                    f"{artifact.path} has {size} bytes, but was registered with "
+                    f"{artifact.size}; restore it from a copy, or publish it again"
+                )
         except NotFoundError:
             yield (
                 f"{artifact.name} of phase {artifact.phase!r}: {artifact.path} is gone; restore it "
@@ -96,10 +96,9 @@ def _artifacts(session: Session, *, deep: bool) -> Iterator[str]:
             yield str(exc)
 
 
-def _read_through(session: Session, artifact: Any) -> None:
-    from tapstore.artifacts import fetch
+def _read_through(file: ArtifactFile) -> None:
     from tapstore.artifacts.streams import CHUNK_BYTES
 
-    with fetch.open_artifact(session.store, artifact) as stream:
+    with file.open() as stream:
         while stream.read(CHUNK_BYTES):
             pass

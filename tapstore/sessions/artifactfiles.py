@@ -6,12 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tapstore.abc import Store
 from tapstore.artifacts import fetch
 from tapstore.artifacts.model import Artifact
 from tapstore.errors import ArtifactNotFoundError
+from tapstore.sessions.artifactplace import ArtifactPlaces
 from tapstore.tapfile.model import Tapfile
 
 
@@ -23,29 +24,55 @@ class ArtifactFile:
     and producer; a stream does so when its end is reached.
     """
 
-    store: Store
+    places: ArtifactPlaces
     artifact: Artifact
 
     def read_bytes(self) -> bytes:
-        return fetch.read_bytes(self.store, self.artifact)
+        return fetch.read_bytes(*self._located, storage_options=self._options)
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        return fetch.read_text(self.store, self.artifact, encoding=encoding)
+        return fetch.read_text(*self._located, encoding=encoding, storage_options=self._options)
 
     def open(self) -> AbstractContextManager[BinaryIO]:
-        return fetch.open_artifact(self.store, self.artifact)
+        return fetch.open_artifact(*self._located, storage_options=self._options)
 
     def save(
         self,
         path: str | os.PathLike[str],
         *,
+        inside: str | os.PathLike[str] | None = None,
         on_progress: Callable[[int, int | None], None] | None = None,
-    ) -> None:
-        """Write it to a file (a directory for a manifest), whole or not at all.
+    ) -> str:
+        """Write it to a file (a directory for a manifest), whole or not at all; return its path.
 
-        `on_progress(bytes_done, bytes_total)` is called as it goes on.
+        Give `inside` where `path` comes from somebody else: it is relative to that folder and may
+        not lead out of it.  `on_progress(bytes_done, bytes_total)` is called as it goes on.
         """
-        fetch.fetch_to(self.store, self.artifact, path, on_progress=on_progress)
+        return fetch.fetch_to(
+            *self._located,
+            path,
+            inside=inside,
+            on_progress=on_progress,
+            storage_options=self._options,
+        )
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the bytes are somebody else's, who may change them."""
+        return self._located[1].is_external
+
+    def stored_bytes(self) -> int | None:
+        """The size of what is stored, unread; None if that is not ours to look at."""
+        store, artifact = self._located
+        return None if artifact.is_external else store.head(artifact.path).size
+
+    @property
+    def _located(self) -> tuple[Store, Artifact]:
+        return self.places.locate(self.artifact)
+
+    @property
+    def _options(self) -> Mapping[str, Any]:
+        return self.places.options_for(self.artifact.path)
 
 
 _MANY = 10
@@ -55,8 +82,8 @@ _MANY = 10
 class ArtifactFiles(Mapping[str | tuple[str, str], ArtifactFile]):
     """By name (the one registered last) or by (phase, name).  Each look reads the newest state."""
 
-    def __init__(self, store: Store, read: Callable[[], Tapfile]) -> None:
-        self._store = store
+    def __init__(self, places: ArtifactPlaces, read: Callable[[], Tapfile]) -> None:
+        self._places = places
         self._read = read
 
     def __getitem__(self, key: str | tuple[str, str]) -> ArtifactFile:
@@ -69,7 +96,11 @@ class ArtifactFiles(Mapping[str | tuple[str, str], ArtifactFile]):
                 f"session {tapfile.session_id} has no artifact {wanted!r}; it has "
                 f"{_those_like(wanted, tapfile)}"
             )
-        return ArtifactFile(self._store, artifact)
+        return self.of(artifact)
+
+    def of(self, artifact: Artifact) -> ArtifactFile:
+        """The file of an artifact that was read before; nothing is looked at."""
+        return ArtifactFile(self._places, artifact)
 
     def __contains__(self, key: object) -> bool:
         phase, name = key if isinstance(key, tuple) else (None, key)

@@ -65,6 +65,17 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
     locks: str = "o_excl"
     """Lock service for named leases."""
 
+    artifacts: str = ""
+    """URL of the place where the bytes of artifacts lie; empty: in the session."""
+
+    artifacts_above_bytes: int | None = None
+    """Only those of artifacts that are larger lie there; None: all."""
+
+    artifacts_place: str = ""
+    """That place as `Store.identity`; for it alone `artifacts_capabilities` are known."""
+
+    artifacts_capabilities: Capabilities | None = None
+
     foreign: bool = True
     """Programs that edit the Tapfile themselves take part, under `tapfile.lock`."""
 
@@ -163,6 +174,15 @@ def check(config: SessionConfig) -> None:
             f"keep_revisions must be at least 1, not {config.keep_revisions}, and max_attempts at "
             f"least 0, not {config.max_attempts}"
         )
+    if config.artifacts_above_bytes is not None:
+        if not config.artifacts:
+            raise NotAllowedError(
+                "artifacts_above says which go to another place: give artifacts=URL"
+            )
+        if config.artifacts_above_bytes < 0:
+            raise NotAllowedError(
+                f"artifacts_above is a size in bytes, not {config.artifacts_above_bytes}"
+            )
 
 
 def create(store: Store, config: SessionConfig) -> bytes:

@@ -21,8 +21,9 @@ from tapstore.errors import (
 )
 from tapstore.keys import check_name, encode_name, without_password
 from tapstore.locks.tapfile_lock import TapfileLock
+from tapstore.sessions import artifactplace, direct, logged, place
 from tapstore.sessions import config as configs
-from tapstore.sessions import direct, logged, place
+from tapstore.sessions.artifactplace import ArtifactOptions, ArtifactPlaces
 from tapstore.sessions.config import SessionConfig, TapfileFormat, new_id
 from tapstore.sessions.direct import DirectRevisions
 from tapstore.sessions.logged import LoggedRevisions
@@ -55,6 +56,7 @@ def assemble(
     clock: Clock,
     *,
     locks: str | None = None,
+    places: ArtifactPlaces | None = None,
 ) -> Session:
     """The session of this configuration; nothing is looked at yet.
 
@@ -74,7 +76,7 @@ def assemble(
         clock=clock,
         user_check=_user_check(store, config),
     )
-    return Session(state, locks=locks, clock=clock)
+    return Session(state, locks=locks, places=places, clock=clock)
 
 
 def _view(store: Store, config: SessionConfig, clock: Clock) -> View:
@@ -126,7 +128,10 @@ def create(
     schema: bytes | None = None,
     fields: Mapping[str, Any] | None = None,
     by: str = "",
+    artifacts: str | os.PathLike[str] | None = None,
+    artifacts_above: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    artifact_options: ArtifactOptions | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Session:
     """Make a session at `url` and open it.
@@ -143,6 +148,10 @@ def create(
     the phases allowed, in order (none: any).  `foreign`: programs that edit the Tapfile
     themselves take part (default: where the place is made of files).  `schema`: a JSON Schema
     that every revision must also meet.  `fields`: further fields of the Tapfile.
+    `artifacts`: URL or path of another place for the bytes of artifacts, all of them or those of
+    more than `artifacts_above` bytes; the session remembers it.  `artifact_options`: its
+    `storage_options`, or a callable that gives them for a URL (default: those of the session, if
+    the scheme is the same).
 
     Raises `AlreadyExistsError` if there is a session, `NotAllowedError` for options that no
     session can work with.
@@ -177,6 +186,8 @@ def create(
         max_attempts=max_attempts,
         notify_consumers=notify_consumers,
         has_schema=schema is not None,
+        artifacts="" if artifacts is None else artifactplace.check_url(artifacts),
+        artifacts_above_bytes=artifacts_above,
     )
     configs.check(config)
     registry.open_locks(
@@ -204,12 +215,24 @@ def create(
     if schema is not None:
         UserSchema(schema).check(model.to_doc(tapfile))
         store.put(config.schema_key, schema, OVERWRITE)
+    places = ArtifactPlaces(
+        store,
+        config,
+        storage_options=storage_options,
+        artifact_options=artifact_options,
+        clock=clock,
+    )
+    config = artifactplace.settle(places, config)
     begin = direct.begin if direct_commits else logged.begin
     begin(store, config, first_revision(config, tapfile, by=by, at=now))
-    config_bytes = configs.create(store, config)
+    try:
+        config_bytes = configs.create(store, config)
+    except AlreadyExistsError:
+        artifactplace.unsettle(places)
+        raise
     if isinstance(store, LocalStore):
         _make_folders(store, tapfile)
-    session = assemble(store, config, config_bytes, clock, locks=locks)
+    session = assemble(store, config, config_bytes, clock, locks=locks, places=places)
     session.state.publish()
     return session
 
@@ -234,13 +257,16 @@ def open(
     *,
     storage_options: Mapping[str, Any] | None = None,
     locks: str | None = None,
+    artifact_options: ArtifactOptions | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Session:
     """Open the session at `url` (as in `create`).
 
     `locks`, if given, has to be the lock service that the session uses, else `NotAllowedError`
-    names both; its user and password are used by this process only.  Raises
-    `SessionNotFoundError`.
+    names both; its user and password are used by this process only.  `artifact_options` are the
+    `storage_options` for the other place of its artifacts, and for external ones of that scheme,
+    or a callable that gives them for a URL (default: those of the session, if the scheme is the
+    same).  Raises `SessionNotFoundError`.
     """
     store = registry.open_store(url, storage_options=storage_options, clock=clock)
     data = configs.raw(store)
@@ -250,4 +276,11 @@ def open(
 
         lockservice.check_same(store, config, locks)
     store = place.reopened(store, config, locks or config.locks, clock)
-    return assemble(store, config, data, clock, locks=locks)
+    places = ArtifactPlaces(
+        store,
+        config,
+        storage_options=storage_options,
+        artifact_options=artifact_options,
+        clock=clock,
+    )
+    return assemble(store, config, data, clock, locks=locks, places=places)

@@ -10,14 +10,13 @@ import builtins
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tapstore.abc import Clock
 from tapstore.artifacts import external, paths
-from tapstore.artifacts import publish as staging
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import Source
 from tapstore.artifacts.streams import Progress
@@ -37,9 +36,11 @@ from tapstore.locks.guard import Guard
 from tapstore.sessions import config as configs
 from tapstore.sessions import heartbeats, history, notices
 from tapstore.sessions.artifactfiles import ArtifactFiles
+from tapstore.sessions.artifactplace import ArtifactPlaces
 from tapstore.sessions.claim import Claim
 from tapstore.sessions.config import new_id
 from tapstore.sessions.history import LogEntry
+from tapstore.sessions.ringer import Ringer
 from tapstore.sessions.state import SessionState
 from tapstore.sessions.waiting import Waiter
 from tapstore.sessions.watchdog import Watchdog
@@ -58,17 +59,27 @@ class Session:
     """One session at one place.  Made by `tapstore.create` and `tapstore.open`."""
 
     def __init__(
-        self, state: SessionState, *, locks: str | None = None, clock: Clock = SYSTEM_CLOCK
+        self,
+        state: SessionState,
+        *,
+        locks: str | None = None,
+        places: ArtifactPlaces | None = None,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """`locks`: a URL of the opener's own for the lock service, with credentials."""
         self.state = state
         self.store = state.store
         self.config = state.config
+        self.artifact_places = places or ArtifactPlaces(self.store, self.config, clock=clock)
         self.clock = clock
         self.url = state.store.url
         self._given_locks = locks
         self._locks: SessionLocks | None = None
         self._watchdog = Watchdog(state, clock=clock)
+        self._ringer: Ringer | None = None
+        if "://" in self.config.locks:
+            self._ringer = Ringer(lambda: self.locks.bell())
+            state.on_commit = self._ringer.ring
 
     # Reading
 
@@ -90,7 +101,7 @@ class Session:
     @property
     def artifacts(self) -> ArtifactFiles:
         """The registered artifacts: a mapping by name, or by (phase, name)."""
-        return ArtifactFiles(self.store, lambda: self.state.refresh().tapfile)
+        return ArtifactFiles(self.artifact_places, lambda: self.state.refresh().tapfile)
 
     def log(self, *, after: int = 0) -> Iterator[LogEntry]:
         """What happened, one entry a commit, from revision `after` + 1 on."""
@@ -128,13 +139,13 @@ class Session:
         to claim (completed, assigned to another agent, no such role, another phase).
         """
         operation = self._claim_operation(role, agent, ttl, phase, expected, takeover, reason)
-        waiter = Waiter(self.store, self.clock, timeout=wait)
-        while True:
-            try:
-                snapshot = self.state.commit(operation)
-                break
-            except AlreadyClaimedError as exc:
-                self._wait_for_slot(operation, waiter, exc)
+        with self._waiting(wait) as waiter:
+            while True:
+                try:
+                    snapshot = self.state.commit(operation)
+                    break
+                except AlreadyClaimedError as exc:
+                    self._wait_for_slot(operation, waiter, exc)
         participant = snapshot.tapfile.claimed_by(operation.id)
         assert participant is not None
         return Claim(self, participant, on_lost=on_lost)
@@ -219,8 +230,7 @@ class Session:
         """
         tapfile = self.tapfile
         phase = tapfile.current_phase if phase is None else phase
-        return staging.stage(
-            self.store,
+        return self.artifact_places.stage(
             source,
             name=name,
             phase=phase,
@@ -425,16 +435,22 @@ class Session:
         """
         if phase is None and artifact is None and signal is None and completed is None:
             raise ValueError("wait_for needs a phase, an artifact, a signal or a role")
-        waiter = Waiter(self.store, self.clock, timeout=timeout)
-        while True:
-            tapfile = self.tapfile
-            missing = self._missing(tapfile, phase, artifact, signal, completed)
-            if not missing:
-                return tapfile
-            if not waiter.wait():
-                raise WaitTimeoutError(
-                    f"session {self.id}, after {timeout:g} s: {'; '.join(missing)}"
-                )
+        with self._waiting(timeout) as waiter:
+            while True:
+                tapfile = self.tapfile
+                missing = self._missing(tapfile, phase, artifact, signal, completed)
+                if not missing:
+                    return tapfile
+                if not waiter.wait():
+                    raise WaitTimeoutError(
+                        f"session {self.id}, after {timeout:g} s: {'; '.join(missing)}"
+                    )
+
+    @contextmanager
+    def _waiting(self, timeout: float | None) -> Iterator[Waiter]:
+        bell = None if self._ringer is None else lambda: self.locks.bell()
+        with closing(Waiter(self.store, self.clock, timeout=timeout, open_bell=bell)) as waiter:
+            yield waiter
 
     def _missing(
         self,
@@ -469,10 +485,10 @@ class Session:
         """
         seen = self.state.refresh().rev if after is None else after
         while True:
-            waiter = Waiter(self.store, self.clock, timeout=timeout)
-            while self.state.refresh().rev <= seen:
-                if not waiter.wait():
-                    return
+            with self._waiting(timeout) as waiter:
+                while self.state.refresh().rev <= seen:
+                    if not waiter.wait():
+                        return
             for entry in self.log(after=seen):
                 seen = entry.rev
                 yield entry
@@ -550,6 +566,9 @@ class Session:
         """Release what the session holds open.  Claims go on until they end or go stale."""
         with ExitStack() as stack:
             stack.callback(self.store.close)
+            if self._ringer is not None:
+                stack.callback(self._ringer.close)
+            stack.callback(self.artifact_places.close)
             if self._locks is not None:
                 stack.callback(self._locks.close)
             self.state.flush()

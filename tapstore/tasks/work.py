@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from tapstore.artifacts import fetch, paths
+from tapstore.artifacts import paths
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import Source
 from tapstore.errors import (
@@ -145,8 +145,8 @@ class Work:
             name = _file_name(artifact)
             taken[name] = number = taken.get(name, 0) + 1
             inside = os.path.join(folder, "files" if number == 1 else str(number))
-            store = self.session.store
-            found.append((artifact, fetch.fetch_to(store, artifact, name, inside=inside)))
+            file = self.session.artifacts.of(artifact)
+            found.append((artifact, file.save(name, inside=inside)))
         return found
 
     def add(

@@ -37,7 +37,7 @@ def session(clock, monkeypatch, request):
 
 
 def found(session, kind, **options):
-    return [g.key for g in garbage.find(session.state, older_than=DAY, **options) if g.kind == kind]
+    return [g.key for g in garbage.find(session, older_than=DAY, **options) if g.kind == kind]
 
 
 def pass_days(clock, days):
@@ -106,15 +106,13 @@ def test_what_a_live_claim_stored_is_spared_for_as_long_as_it_lives(session, clo
 
 def test_too_short_an_age_is_refused(session):
     with pytest.raises(NotAllowedError, match="too short"):
-        garbage.find(session.state, older_than=timedelta(minutes=14))
+        garbage.find(session, older_than=timedelta(minutes=14))
 
 
 def test_what_was_found_is_removed(session, clock):
     path = session.stage("x", b"bytes").path
     pass_days(clock, 2)
-    removed = garbage.remove(
-        session.state, garbage.find(session.state, older_than=DAY), older_than=DAY
-    )
+    removed = garbage.remove(session, garbage.find(session, older_than=DAY), older_than=DAY)
     assert [g.key for g in removed] == [path]
     with pytest.raises(NotFoundError):
         session.store.head(path)
@@ -123,14 +121,14 @@ def test_what_was_found_is_removed(session, clock):
 def test_what_was_registered_since_it_was_found_is_spared(session, clock):
     staged = session.stage("x", b"bytes")
     pass_days(clock, 2)
-    listed = garbage.find(session.state, older_than=DAY)
+    listed = garbage.find(session, older_than=DAY)
     session.edit(
         lambda doc: doc["artifacts"].append(
             {"name": "x", "path": staged.path, "type": "", "producer": "p", "consumer": [],
              "checksum": staged.checksum}
         )
     )  # fmt: skip
-    assert garbage.remove(session.state, listed, older_than=DAY) == []
+    assert garbage.remove(session, listed, older_than=DAY) == []
     assert session.store.get(staged.path).data == b"bytes"
 
 
@@ -204,7 +202,7 @@ def test_folders_that_are_no_session_are_spared(session, clock):
     session.signal("go")
     session.store.put(".tap/somebody/notes", b"mine", CREATE)
     pass_days(clock, 400)
-    assert garbage.find(session.state, older_than=DAY) == []
+    assert garbage.find(session, older_than=DAY) == []
 
 
 # Edits that were set aside
@@ -220,7 +218,7 @@ def test_edits_that_were_set_aside_are_spared_unless_they_are_named(session, clo
 
 def test_a_name_cannot_lead_out_of_the_folder_of_edits(session):
     with pytest.raises(NotFoundError):
-        garbage.find(session.state, older_than=DAY, parked=["../session"])
+        garbage.find(session, older_than=DAY, parked=["../session"])
 
 
 # Unfinished writes
@@ -235,7 +233,7 @@ def test_unfinished_writes_can_go(tmp_path):
         left.write_bytes(b"half")
         long_ago = time.time() - 2 * 86400
         os.utime(left, (long_ago, long_ago))
-        listed = garbage.find(session.state, older_than=DAY)
+        listed = garbage.find(session, older_than=DAY)
         assert [(g.kind, g.key) for g in listed] == [(TEMPORARY, "artifacts/.tapstore-tmp-0000")]
-        garbage.remove(session.state, listed, older_than=DAY)
+        garbage.remove(session, listed, older_than=DAY)
         assert not left.exists()
