@@ -1,0 +1,68 @@
+"""Who waits is woken by the bell of the lock service, and looks by himself without it."""
+
+import threading
+import time
+
+import pytest
+
+import tapstore
+from tapstore.sessions import waiting
+from tapstore.sessions.config import new_id
+from tapstore.stores.memory import MemoryStore
+
+
+@pytest.fixture
+def store():
+    return MemoryStore(f"memory://{new_id()}/s")
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Nobody looks by himself for a minute."""
+    monkeypatch.setattr(waiting, "MAX_INTERVAL_SECONDS", 60.0)
+    monkeypatch.setattr(waiting, "MIN_INTERVAL_SECONDS", 60.0)
+
+
+def wait_in_thread(store, results):
+    def wait():
+        with tapstore.open(store) as session:
+            session.wait_for(phase="next", timeout=50)
+            results.append(time.monotonic())
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def subscribers(server):
+    with server.client() as client:
+        return sum(number for _, number in client.pubsub_numsub(*client.pubsub_channels()))
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_commit_wakes_who_waits_for_it(store, redis_like):
+    with tapstore.create(store, roles=["r"], phase="first", locks=redis_like.url) as session:
+        woken = []
+        thread = wait_in_thread(store, woken)
+        deadline = time.monotonic() + 30
+        while not subscribers(redis_like):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        session.set_phase("next")
+        committed = time.monotonic()
+        thread.join(40)
+        assert woken, "not woken before it would have looked by itself"
+        assert woken[0] - committed < 30
+
+
+def test_without_the_service_who_waits_looks_by_himself(store, redis_like):
+    with tapstore.create(store, roles=["r"], phase="first", locks=redis_like.url) as session:
+        redis_like.stop()
+        try:
+            woken = []
+            thread = wait_in_thread(store, woken)
+            session.set_phase("next")
+            thread.join(40)
+            assert woken
+        finally:
+            redis_like.restart(keep_data=False)
