@@ -5,6 +5,7 @@ import os
 import pytest
 
 from tests.nfs.interpreter import Interpreter
+from tests.nfs.remote_store import Guest
 
 
 @pytest.fixture
@@ -20,8 +21,17 @@ def pythons(nfs):
         yield first, second
 
 
+@pytest.fixture(scope="module")
+def guests(nfs):
+    """For stores on each client, for several tests."""
+    guests = [Guest(client) for client in nfs.clients]
+    yield guests
+    for guest in guests:
+        guest.close()
+
+
 def pytest_collection_modifyitems(items):
-    """One server after the other, whichever way a test asked for it: each takes a while to start."""
+    """One server after the other, whichever way a test asked for it: starting them takes long."""
     places = [n for n, item in enumerate(items) if "nfs" in getattr(item, "fixturenames", ())]
     ours = sorted((items[n] for n in places), key=lambda item: item.callspec.params["nfs"])
     for n, item in zip(places, ours, strict=True):

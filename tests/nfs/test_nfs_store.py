@@ -6,15 +6,7 @@ import pytest
 
 from tapstore.stores.local import LocalStore
 from tapstore.testing.stores import StoreTests
-from tests.nfs.remote_store import Guest, NfsPlace
-
-
-@pytest.fixture(scope="module")
-def guests(nfs):
-    guests = [Guest(client) for client in nfs.clients]
-    yield guests
-    for guest in guests:
-        guest.close()
+from tests.nfs.remote_store import NfsPlace
 
 
 class TestOnNfs(StoreTests):
