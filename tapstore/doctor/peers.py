@@ -11,7 +11,6 @@ bounded; a peer that stays away is named.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from tapstore.abc import Store
 from tapstore.doctor import clocks, contest
 from tapstore.doctor.contest import Result
 from tapstore.doctor.subject import Subject
-from tapstore.doctor.workplace import FOLDER, PEERS
+from tapstore.doctor.workplace import CARD, FOLDER, PEERS, Who
 from tapstore.errors import NotFoundError, TapstoreError
 from tapstore.types import OVERWRITE, Finding
 
@@ -44,11 +43,10 @@ _PAUSE_SECONDS = 0.1
 T = TypeVar("T")
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class Card(Who, frozen=True, kw_only=True):
     """What a peer says of itself, renewed again and again."""
 
     name: str
-    host: str
     beat: int
     """Changes with each renewal."""
 
@@ -93,7 +91,6 @@ class Meeting:
         self._folder = f"{FOLDER}/{PEERS}/"
         self._card = Card(
             name=subject.work.name,
-            host=socket.gethostname(),
             beat=0,
             ahead_seconds=round(clocks.offset(subject), 3),
         )
@@ -149,8 +146,8 @@ class Meeting:
 
     def _alive(self) -> set[str]:
         alive = set()
-        for info in self._store.list(f"{self._folder}card-"):
-            name = info.key.removeprefix(f"{self._folder}card-")
+        for info in self._store.list(f"{self._folder}{CARD}"):
+            name = info.key.removeprefix(f"{self._folder}{CARD}")
             card = self._read(name)
             # Who races already takes nobody in.
             if card is None or card.run or name == self._card.name:
@@ -161,10 +158,10 @@ class Meeting:
 
     def _renew(self, **changes: Any) -> None:
         self._card = msgspec.structs.replace(self._card, beat=self._card.beat + 1, **changes)
-        self._put(f"card-{self._card.name}", msgspec.json.encode(self._card))
+        self._put(f"{CARD}{self._card.name}", msgspec.json.encode(self._card))
 
     def _read(self, name: str) -> Card | None:
-        return self._get(f"card-{name}", Card)
+        return self._get(f"{CARD}{name}", Card)
 
     # Racing
 

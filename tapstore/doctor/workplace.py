@@ -10,6 +10,7 @@ Not promised: that nothing stays where deleting is not allowed, or after a crash
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 from contextlib import suppress
@@ -29,18 +30,18 @@ RUN_SECONDS = 900.0
 """No run takes so long; what is older belongs to none that is under way."""
 
 PEERS = "peers"
-"""The folder that runs on several machines share."""
+"""The folder that runs on several machines share; names there have that of the run."""
+
+CARD = "card-"
+
+_RUN = re.compile("[0-9a-f]{16}")
 
 
 class Who(msgspec.Struct, frozen=True, kw_only=True):
     """Who makes a run."""
 
-    host: str = ""
-    process: Process = msgspec.field(default_factory=Process)
-
-
-def myself() -> Who:
-    return Who(host=socket.gethostname(), process=process.myself())
+    host: str = msgspec.field(default_factory=socket.gethostname)
+    process: Process = msgspec.field(default_factory=process.myself)
 
 
 class Workplace:
@@ -61,7 +62,7 @@ class Workplace:
 
     def begin(self) -> None:
         """Leave word who is at work here."""
-        self._store.put(self.key("who"), msgspec.json.encode(myself()), OVERWRITE)
+        self._store.put(self.key("who"), msgspec.json.encode(Who()), OVERWRITE)
 
     def watched(self, store: Store) -> Store:
         """`store`; `clean` removes all that is written through it."""
@@ -79,26 +80,22 @@ class Workplace:
 
     def remove_leftovers(self) -> tuple[str, ...]:
         """Remove what runs left that are over, as far as that can be told; return the keys."""
-        runs: dict[str, list[ObjectInfo]] = {}
+        left: dict[str, list[ObjectInfo]] = {}
         for info in self._store.list(f"{FOLDER}/"):
-            runs.setdefault(info.key.split("/")[1], []).append(info)
-        runs.pop(self.name, None)
-        now = self._store.now() if runs else 0.0
+            left.setdefault(_word(info.key), []).append(info)
+        left.pop(f"{self.prefix}who", None)
+        now = self._store.now() if left else 0.0
         removed: list[str] = []
-        for run, infos in sorted(runs.items()):
-            # Those who share a folder come and go one by one.
-            groups = [[info] for info in infos] if run == PEERS else [infos]
-            for group in groups:
-                too_old = max(info.modified for info in group) < now - RUN_SECONDS
-                if too_old or (run != PEERS and self._is_over(run)):
-                    keys = {info.key for info in group}
-                    removed += sorted(keys - _remove(self._store, keys, f"{FOLDER}/{run}/who"))
+        for word, infos in sorted(left.items()):
+            too_old = max(info.modified for info in infos) < now - RUN_SECONDS
+            if too_old or self._is_over(word):
+                keys = {info.key for info in infos}
+                removed += sorted(keys - _remove(self._store, keys, last=word))
         return tuple(removed)
 
-    def _is_over(self, run: str) -> bool:
+    def _is_over(self, word: str) -> bool:
         try:
-            data = self._store.get(f"{FOLDER}/{run}/who").data
-            who = msgspec.json.decode(data, type=Who)
+            who = msgspec.json.decode(self._store.get(word).data, type=Who)
         except (TapstoreError, msgspec.DecodeError):
             return False
         return process.is_dead(who.process, here=process.myself())
@@ -145,6 +142,15 @@ def _missing_folder(store: Store) -> tuple[str, ...]:
         missing.append(folder)
         folder = os.path.dirname(folder)
     return tuple(missing)
+
+
+def _word(key: str) -> str:
+    """The key under which whoever wrote `key` has left word who it is."""
+    _, run, name = key.split("/", 2)
+    if run != PEERS:
+        return f"{FOLDER}/{run}/who"
+    found = _RUN.search(name)
+    return f"{FOLDER}/{PEERS}/{CARD}{found.group()}" if found else key
 
 
 def _remove(store: Store, keys: set[str], last: str) -> set[str]:

@@ -9,9 +9,10 @@ import sys
 import msgspec
 import pytest
 
-from tapstore.doctor import workplace
 from tapstore.doctor.workplace import FOLDER, PEERS, RUN_SECONDS, Who, Workplace
 from tapstore.errors import StoreError
+from tapstore.locks import process
+from tapstore.locks.process import Process
 from tapstore.stores.local import LocalStore
 from tapstore.stores.memory import MemoryStore
 from tapstore.stores.wrapper import WrapperStore
@@ -96,6 +97,20 @@ def test_what_a_crash_left_is_removed_by_the_next_run_at_once(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
+def test_what_a_peer_that_crashed_left_is_removed_by_the_next_run_at_once(tmp_path):
+    run = "0123456789abcdef"
+    dead = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    here = process.myself()
+    started = process._status(dead.pid)[1]
+    card = Who(process=msgspec.structs.replace(here, pid=dead.pid, started=started))
+    store = LocalStore(tmp_path)
+    store.put(f"{FOLDER}/{PEERS}/card-{run}", msgspec.json.encode(card))
+    store.put(f"{FOLDER}/{PEERS}/{run}-00", b"?")
+    assert Workplace(store).remove_leftovers() == ()
+    dead.communicate()
+    assert len(Workplace(store).remove_leftovers()) == 2
+
+
 def test_a_run_that_is_under_way_is_spared(tmp_path):
     store = LocalStore(tmp_path)
     other = Workplace(store)
@@ -108,7 +123,7 @@ def test_a_run_that_is_under_way_is_spared(tmp_path):
 def test_what_is_too_old_to_be_under_way_is_removed(run):
     clock = ManualClock()
     store = MemoryStore(clock=clock)
-    elsewhere = msgspec.json.encode(Who(host="elsewhere"))
+    elsewhere = msgspec.json.encode(Who(host="elsewhere", process=Process()))
     store.put(f"{FOLDER}/{run}/who", elsewhere)
     clock.advance(RUN_SECONDS - 1)
     work = Workplace(store)
@@ -120,12 +135,11 @@ def test_what_is_too_old_to_be_under_way_is_removed(run):
 def test_of_those_who_share_a_folder_only_the_old_are_removed():
     clock = ManualClock()
     store = MemoryStore(clock=clock)
-    store.put(f"{FOLDER}/{PEERS}/card-old", b"{}")
+    old, new = "0" * 16, "1" * 16
+    card = msgspec.json.encode(Who(process=Process()))
+    store.put(f"{FOLDER}/{PEERS}/card-{old}", card)
+    store.put(f"{FOLDER}/{PEERS}/{old}-counter", b"0")
     clock.advance(RUN_SECONDS + 1)
-    store.put(f"{FOLDER}/{PEERS}/card-new", b"{}")
+    store.put(f"{FOLDER}/{PEERS}/card-{new}", card)
     Workplace(store).remove_leftovers()
-    assert keys(store) == [f"{FOLDER}/{PEERS}/card-new"]
-
-
-def test_a_process_knows_itself():
-    assert workplace.myself().process.pid == os.getpid()
+    assert keys(store) == [f"{FOLDER}/{PEERS}/card-{new}"]
