@@ -177,7 +177,11 @@ def run(
         target = invocation.open()
     else:
         with invocation.configured(root) as options:
-            target = ctx.with_resource(open_root(root, storage_options=options))
+            target = ctx.with_resource(
+                open_root(
+                    root, storage_options=options, artifact_options=invocation.artifact_options
+                )
+            )
     worker = Worker(
         target,
         AgentSpec(

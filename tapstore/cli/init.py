@@ -8,7 +8,7 @@ from typing import Any, Literal
 import click
 
 from tapstore.cli.invocation import Invocation, agent_option, options_of_init
-from tapstore.cli.params import assignment, duration, json_or_text
+from tapstore.cli.params import assignment, duration, json_or_text, size
 from tapstore.cli.views import slot_value
 from tapstore.keys import mask_url, shell_word
 
@@ -83,6 +83,18 @@ def _role(value: str) -> tuple[str, int]:
     "the place can compare, else o_excl]",
 )
 @click.option(
+    "--artifacts",
+    metavar="URL",
+    help="Another place for the bytes of artifacts: a URL or folder that all agents reach.  "
+    "[default: in the session]",
+)
+@click.option(
+    "--artifacts-above",
+    type=size,
+    metavar="SIZE",
+    help="Only those of artifacts that are larger go there (10MB, 64MiB).  [default: all]",
+)
+@click.option(
     "--accept",
     type=click.Choice(["lock-only"]),
     help="On a place that ignores conditions, with a lock service outside of it: a writer that "
@@ -108,6 +120,8 @@ def init(
     ttl: float,
     max_attempts: int,
     locks: str | None,
+    artifacts: str | None,
+    artifacts_above: int | None,
     accept: Literal["lock-only"] | None,
     foreign: bool | None,
     no_notify: bool,
@@ -131,6 +145,9 @@ def init(
             session_id=session_id,
             tapfile_format=tapfile_format,
             locks=locks or (setting.value if setting else None),
+            artifacts=artifacts,
+            artifacts_above=artifacts_above,
+            artifact_options=invocation.artifact_options,
             accept=accept,
             foreign=foreign,
             claim_ttl=ttl,

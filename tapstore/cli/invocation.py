@@ -89,6 +89,10 @@ class Invocation:
                 raise
             raise FormatError(f"{options.source}: tapstore.storage_options: {exc}") from exc
 
+    def artifact_options(self, url: str) -> Mapping[str, Any]:
+        """The `storage_options` that are set for a place of artifacts."""
+        return self.settings.options(url).values
+
     def check_root(self, root: str | None) -> None:
         """Refuse `--root` beside `-w`; `TAPSTORE_URL` in the environment gives way to it."""
         if root is not None and self.url is not None:
@@ -107,7 +111,9 @@ class Invocation:
 
         url = self.find_url()
         with self.configured(url) as options:
-            session = opening.open(url, storage_options=options)
+            session = opening.open(
+                url, storage_options=options, artifact_options=self.artifact_options
+            )
         return click.get_current_context().with_resource(session)
 
     def open_with_locks(self, *, warn: bool = True) -> Session:

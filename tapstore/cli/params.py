@@ -1,4 +1,4 @@
-"""Kinds of values on the command line: durations, assignments, files with options.
+"""Kinds of values on the command line: durations, sizes, assignments, files with options.
 
 Each is a function from text to value, for `type=…`; what it refuses it refuses with an example.
 """
@@ -36,6 +36,24 @@ def duration_or_forever(value: str | float) -> float:
 def or_none(seconds: float | None) -> float | None:
     """What the API takes: None for ever."""
     return None if seconds is None or math.isinf(seconds) else seconds
+
+
+_SIZES = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+
+
+def size(value: str | int) -> int:
+    """Bytes, of a number that may have a unit."""
+    if isinstance(value, int):
+        return value
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kKMGT]?)(i?)B?", value.strip())
+    if match is None or (match[3] and not match[2]):
+        raise click.BadParameter(
+            f"{value!r} is no size: write bytes, or a number with kB, MB, GB, KiB, MiB or GiB "
+            "(500000, 10MB, 64MiB)"
+        )
+    unit = match[2].replace("K", "k")
+    factor = 1024 ** " kMGT".index(unit) if match[3] else _SIZES[unit]
+    return int(float(match[1]) * factor)
 
 
 def assignment(value: str | tuple[str, str]) -> tuple[str, str]:

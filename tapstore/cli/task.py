@@ -87,7 +87,9 @@ def send(
         from tapstore.roots.root import root as open_root
 
         with invocation.configured(root) as options:
-            opened = open_root(root, storage_options=options)
+            opened = open_root(
+                root, storage_options=options, artifact_options=invocation.artifact_options
+            )
         key = click.get_current_context().with_resource(opened).send(role, document)
     else:
         session = invocation.open()

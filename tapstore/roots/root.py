@@ -31,6 +31,7 @@ from tapstore.keys import check_key, mask_url
 from tapstore.roots import patrol, routing
 from tapstore.sessions import config as configs
 from tapstore.sessions import opening
+from tapstore.sessions.artifactplace import ArtifactOptions
 from tapstore.sessions.claim import ClaimNotEndedWarning
 from tapstore.sessions.session import Session
 from tapstore.sessions.waiting import Waiter
@@ -52,11 +53,16 @@ class Root:
         url: str | os.PathLike[str],
         *,
         storage_options: Mapping[str, Any] | None = None,
+        artifact_options: ArtifactOptions | None = None,
         depth: int = MAX_DEPTH,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._address = os.fspath(url).rstrip("/")
-        self._options = storage_options
+        self._options: dict[str, Any] = {
+            "storage_options": storage_options,
+            "artifact_options": artifact_options,
+            "clock": clock,
+        }
         self._depth = depth
         self.clock = clock
         self.store = registry.open_store(url, storage_options=storage_options, clock=clock)
@@ -109,7 +115,7 @@ class Root:
         """The session at a place below the root; it stays open until the root is closed."""
         if place not in self._open:
             url = f"{self._address}/{place}" if place else self._address
-            self._open[place] = opening.open(url, storage_options=self._options, clock=self.clock)
+            self._open[place] = opening.open(url, **self._options)
         return self._open[place]
 
     def session(self, session_id: str) -> Session:
@@ -148,7 +154,7 @@ class Root:
         Raises `InvalidKeyError` for a place where it would not be found.
         """
         url = f"{self._address}/{self._checked(place)}"
-        session = opening.create(url, storage_options=self._options, clock=self.clock, **options)
+        session = opening.create(url, **{**self._options, **options})
         self._open[place] = session
         return session
 
@@ -283,8 +289,18 @@ def root(
     url: str | os.PathLike[str],
     *,
     storage_options: Mapping[str, Any] | None = None,
+    artifact_options: ArtifactOptions | None = None,
     depth: int = MAX_DEPTH,
     clock: Clock = SYSTEM_CLOCK,
 ) -> Root:
-    """All sessions below `url`, also those made later; `depth` folders deep."""
-    return Root(url, storage_options=storage_options, depth=depth, clock=clock)
+    """All sessions below `url`, also those made later; `depth` folders deep.
+
+    `storage_options` and `artifact_options` are those of `tapstore.open`.
+    """
+    return Root(
+        url,
+        storage_options=storage_options,
+        artifact_options=artifact_options,
+        depth=depth,
+        clock=clock,
+    )

@@ -337,6 +337,23 @@ def test_the_options_of_the_opener_reach_the_place(tmp_path):
     assert {each.rstrip("/") for each in asked} == {folder.rstrip("/")}
 
 
+def test_sessions_of_a_root_are_opened_with_them(tmp_path):
+    asked = []
+
+    def options(url):
+        asked.append(url)
+        return {"durability": "none"}
+
+    for _ in range(2):
+        with tapstore.root(str(tmp_path / "root"), artifact_options=options) as root:
+            if not list(root.places()):
+                root.create("s", phase="p", artifacts=str(tmp_path / "big"))
+            for session in root.sessions():
+                session.publish(f"x{len(asked)}", b"1")
+                assert asked
+        asked.clear()
+
+
 def test_an_option_that_the_place_does_not_know_is_told(places):
     with pytest.raises(FormatError, match=r"memory://.*colour"):
         places.create(artifact_options={"colour": "red"})
