@@ -1,6 +1,8 @@
 """tapstore: shared state for agents that have nothing in common but a place to put files.
 
 The public names; everything else is an implementation detail.
+
+PYTEST_DONT_REWRITE: for programs that import this before they run pytest, which would warn.
 """
 
 from __future__ import annotations

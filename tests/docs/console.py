@@ -3,7 +3,8 @@
 In a `console run` block a line that begins with `$ ` is a command (`> ` goes on with it) and what
 follows is what it prints, standard error included; `...` there stands for anything.  A command
 without shown output may print what it likes.  A command must succeed, unless `$ echo $?` follows.
-A `python run` block is a program of its own in the same folder; it must succeed.
+A `python run` block is a program of its own in the same folder; it must succeed.  A block marked
+`file NAME` is saved there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import shlex
 import subprocess
 import sys
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.docs.documents import Example
+
+BIN_FOLDER = Path(sys.executable).parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,10 @@ class Command:
 
 def commands(example: Example) -> list[Command]:
     """The commands of one example, in order."""
+    if example.file:
+        name = shlex.quote(example.file)
+        save = f'mkdir -p "$(dirname {name})" && printf %s {shlex.quote(example.text)} > {name}'
+        return [Command(save, example.line, "")]
     if example.language == "python":
         return [Command(f"python -c {shlex.quote(example.text)}", example.line, "")]
     found: list[tuple[int, list[str], list[str]]] = []
@@ -52,8 +59,18 @@ def commands(example: Example) -> list[Command]:
     ]
 
 
-def run(script: Sequence[Example], folder: Path, *, timeout: float = 60) -> list[str]:
-    """Run the examples and return what went wrong: empty when the document tells the truth."""
+def run(
+    script: Sequence[Example],
+    folder: Path,
+    *,
+    bin_folder: Path = BIN_FOLDER,
+    environment: Mapping[str, str] = os.environ,
+    timeout: float = 60,
+) -> list[str]:
+    """Run the examples and return what went wrong: empty when the document tells the truth.
+
+    `python` and the rest come from `bin_folder`, by default that of this Python.
+    """
     todo = [command for example in script for command in commands(example)]
     mark = f"--{uuid.uuid4().hex}--"
     # The mark carries the exit status and hands it on, so that `echo $?` sees that of the command.
@@ -61,12 +78,11 @@ def run(script: Sequence[Example], folder: Path, *, timeout: float = 60) -> list
         f'{command.text}\n(status=$?; printf "\\n%s %s\\n" {mark} "$status"; exit "$status")'
         for command in todo
     )
-    bin_folder = Path(sys.executable).parent
     result = subprocess.run(
         ["bash", "-c", shell],
         stdin=subprocess.DEVNULL,
         cwd=folder,
-        env={**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"},
+        env={**environment, "PATH": f"{bin_folder}{os.pathsep}{environment['PATH']}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -30,12 +30,15 @@ def documents(root: Path = ROOT) -> list[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A fenced block whose info string is `python run` or `console run`."""
+    """A fenced block whose info string is `python run`, `console run` or `LANGUAGE file NAME`."""
 
     language: str
     text: str
     line: int
     """Of the opening fence, from 1."""
+
+    file: str = ""
+    """It is not run but saved under this name."""
 
 
 def examples(document: Path) -> list[Example]:
@@ -46,10 +49,14 @@ def examples(document: Path) -> list[Example]:
         if token.type != "fence" or not mark:
             continue
         line = token.map[0] + 1 if token.map else 0
+        action, _, file = mark.partition(" ")
+        if action == "file" and re.fullmatch(r"[\w./-]+", file):
+            found.append(Example(language, token.content, line, file))
+            continue
         if mark != "run" or language not in ("python", "console"):
             raise ValueError(
                 f"{document}:{line}: the block is marked {token.info!r}; "
-                "only `python run` and `console run` mean something"
+                "only `python run` and `console run` mean something, and `file NAME`"
             )
         found.append(Example(language, token.content, line))
     return found

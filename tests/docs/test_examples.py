@@ -60,6 +60,12 @@ from a file
     assert problems(tmp_path, text) == []
 
 
+def test_a_block_that_is_a_file_is_saved_as_it_is(tmp_path):
+    text = "```python file sub/its.py\nprint('$HOME')\n```\n"
+    assert problems(tmp_path, text + "```console run\n$ python sub/its.py\n$HOME\n```\n") == []
+    assert (tmp_path / "sub" / "its.py").read_bytes() == b"print('$HOME')\n"
+
+
 def test_a_python_block_that_raises_is_a_problem(tmp_path):
     (problem,) = problems(tmp_path, "```python run\nassert 1 == 2\n```\n")
     assert "AssertionError" in problem

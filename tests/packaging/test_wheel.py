@@ -1,67 +1,12 @@
 """What is built from this tree can be installed and used, without the tree."""
 
-import os
-import shutil
-import subprocess
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "tapstore")
-"""All that a build needs.  It works on a copy: setuptools leaves a `build/` folder, and what is
-left there by an earlier build gets into the next wheel."""
-
-
-def call(*command: str | Path, cwd: Path) -> str:
-    # Neither the tree nor the environment of these tests may leak into what is called.
-    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    result = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0, f"{command} exited with {result.returncode}:\n{result.stderr}"
-    return result.stdout
-
-
-@pytest.fixture(scope="session")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the sdist, and the wheel that was built from the sdist."""
-    folder = tmp_path_factory.mktemp("dist")
-    source = folder / "source"
-    source.mkdir()
-    for name in BUILT_FROM:
-        if (ROOT / name).is_dir():
-            shutil.copytree(
-                ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__")
-            )
-        else:
-            shutil.copy(ROOT / name, source)
-    # Not isolated: the build uses the setuptools that constraints.txt pins, not the newest one.
-    call(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source, cwd=folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def wheel(dist: Path) -> Path:
-    (path,) = dist.glob("*.whl")
-    return path
-
-
-@pytest.fixture(scope="session")
-def clean_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of an environment that has the wheel, what it declares, and no more."""
-    folder = tmp_path_factory.mktemp("clean")
-    call(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)
-    call(
-        sys.executable, "-m", "pip", "--python", folder / "venv", "install", "--quiet",
-        "-c", ROOT / "constraints.txt", wheel,
-        cwd=folder,
-    )  # fmt: skip
-    return folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+from tests.packaging.building import BACKENDS, ROOT, call
 
 
 def names(wheel: Path) -> set[str]:
@@ -82,6 +27,21 @@ def test_the_wheel_has_every_file_of_the_package(wheel):
     }
     assert "tapstore/py.typed" in files
     assert files - names(wheel) == set()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_wheel_of_a_backend_has_its_package_and_every_file_of_it(backend_wheels, name):
+    source, package = BACKENDS[name], name.replace("-", "_")
+    files = {
+        str(path.relative_to(source))
+        for pattern in ("*.py", "*.lua", "py.typed")
+        for path in (source / package).rglob(pattern)
+    }
+    found = names(backend_wheels[name])
+    assert f"{package}/py.typed" in files
+    assert files - found == set()
+    tops = {each.split("/")[0] for each in found}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {package}
 
 
 def test_the_sdist_has_the_licence(dist):
