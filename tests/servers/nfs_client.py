@@ -30,6 +30,8 @@ _ENV = {
     "TMPDIR": "/run/tmp",
 }
 _SECONDS = 120.0
+_LOOK_SECONDS = 1.0
+"""While it boots nobody answers, not even that nobody is there."""
 
 
 class Running:
@@ -125,7 +127,7 @@ class Client:
         name: str,
         address: str,
         process: Process,
-        connect: Callable[[str, int], socket.socket],
+        connect: Callable[..., socket.socket],
     ) -> None:
         self.name = name
         """Its host name."""
@@ -138,7 +140,7 @@ class Client:
     def wait_until_up(self) -> None:
         def connected() -> bool:
             try:
-                self._connect(self.address, nfs_agent.PORT).close()
+                self._connect(self.address, nfs_agent.PORT, _LOOK_SECONDS).close()
             except OSError:
                 return False
             return True
