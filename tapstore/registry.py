@@ -46,7 +46,13 @@ _PACKAGES = {
 }
 """Our own packages that need to be installed separately."""
 
+_DISTRIBUTIONS = {"smbclient": "smbprotocol"}
+"""Modules of another name than what is to be installed."""
+
 _S3 = {"s3", "s3a"}
+
+_SSH = {"sftp", "ssh"}
+"""fsspec passes on to SSH what it is given, and keeps no listings."""
 
 # Two letters at least: one is a drive.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+")
@@ -174,9 +180,10 @@ def _filesystem(scheme: str, url: str, options: dict[str, Any]) -> tuple[Any, st
 
     try:
         # What one client caches, the others' writes do not reach.
-        fs, path = fsspec.url_to_fs(
-            url, **{"skip_instance_cache": True, "use_listings_cache": False, **options}
-        )
+        fresh = {"skip_instance_cache": True}
+        if scheme not in _SSH:
+            fresh["use_listings_cache"] = False
+        fs, path = fsspec.url_to_fs(url, **{**fresh, **options})
     except ImportError as exc:
         raise _not_installed(_STORES, scheme, url, missing=exc) from exc
     except ValueError as exc:
@@ -246,6 +253,7 @@ def _not_installed(
         # fsspec chains the import that failed below its own words.
         cause = missing.__cause__ if isinstance(missing.__cause__, ImportError) else missing
         package = (cause.name or scheme).partition(".")[0]
+        package = _DISTRIBUTIONS.get(package, package)
         return BackendNotInstalledError(
             f"{_shown(url)} needs a package that is not installed ({missing}): "
             f"pip install {package}"

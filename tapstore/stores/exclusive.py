@@ -21,6 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from fsspec.spec import AbstractFileSystem
 
 from tapstore.keys import TEMP_MARK
+from tapstore.stores.fileservers import FileServer
 
 _THREADS = 4
 _ROUNDS = 3
@@ -38,7 +39,10 @@ def why_not(fs: Any, base: str) -> str:
         return reason
     paths = [f"{base}{TEMP_MARK}{os.urandom(8).hex()}" for _ in range(1 + _ROUNDS)]
     try:
-        return _by_trial(fs, paths[0]) or _by_race(fs, paths[1:])
+        reason = _by_trial(fs, paths[0]) or _by_race(fs, paths[1:])
+        if not reason and isinstance(fs, FileServer):
+            reason = fs.why_unreliable(base)
+        return reason
     except (NotImplementedError, TypeError, ValueError) as exc:
         return f"it refuses mode='create' ({exc or type(exc).__name__})"
     finally:

@@ -32,6 +32,7 @@ from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK, parse_time
 from tapstore.errors import StoreError, UnsupportedOperationError
 from tapstore.keys import TEMP_MARK, check_key, check_prefix, mask_url
+from tapstore.stores.fileservers import FileServer, adapt
 from tapstore.stores.order import Listing
 from tapstore.stores.reading import read_up_to
 from tapstore.stores.storetime import StoreTime
@@ -85,11 +86,13 @@ class FsspecStore(Store):
 
     def __init__(self, fs: Any, root: str, *, clock: Clock = SYSTEM_CLOCK) -> None:
         fs, root = innermost(fs, root)
+        fs = adapt(fs)
         self._fs = fs
         root = fs._strip_protocol(root).rstrip("/")
         self._base = f"{root}/" if root else fs.root_marker
         protocol = fs.protocol if isinstance(fs.protocol, str) else fs.protocol[0]
-        self.url = mask_url(f"{protocol}://{root}") if root else f"{protocol}://"
+        host = fs.host if isinstance(fs, FileServer) else ""
+        self.url = mask_url(f"{protocol}://{host}{root}") if root else f"{protocol}://{host}"
         self._time = StoreTime(clock, self._probe_time)
         self._listing = Listing(self._entries, self._describe)
 
@@ -163,14 +166,7 @@ class FsspecStore(Store):
             raise failures.unsupported(
                 self.url, "conditional_delete", "fsspec cannot compare and delete in one step"
             )
-
-        def remove(path: str) -> None:
-            try:
-                self._fs.rm_file(path)
-            except FileNotFoundError:
-                return
-
-        self._writing(key, remove)
+        self._writing(key, self._remove)
 
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         check_prefix(prefix)
@@ -197,6 +193,22 @@ class FsspecStore(Store):
     def now(self) -> float:
         return self._time.now()
 
+    def sweep(self, older_than_seconds: float, *, dry_run: bool = False) -> tuple[str, ...]:
+        if not isinstance(self._fs, FileServer):
+            return ()
+        limit = self._probe_time() - older_than_seconds
+        swept = []
+        for name, raw in self._unfinished(""):
+            if self._modified(self._base + name, raw) < limit:
+                if not dry_run:
+                    self._writing(name, self._remove)
+                swept.append(name)
+        return tuple(sorted(swept))
+
+    def close(self) -> None:
+        if isinstance(self._fs, FileServer):
+            self._fs.close()
+
     def _check_create(self, key: str, size: int) -> None:
         if self._why_no_create:
             raise failures.unsupported(
@@ -213,7 +225,23 @@ class FsspecStore(Store):
                 "write it under a name of its own with OVERWRITE",
             )
 
+    def _remove(self, path: str) -> None:
+        try:
+            self._fs.rm_file(path)
+        except FileNotFoundError:
+            return
+
+    def _unfinished(self, folder: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        for name, raw in self._entries(folder):
+            if name.endswith("/"):
+                yield from self._unfinished(folder + name)
+            elif name.startswith(TEMP_MARK):
+                yield folder + name, raw
+
     def _copy(self, path: str, target: Any) -> None:
+        if isinstance(self._fs, FileServer):
+            self._fs.copy_to(path, target)
+            return
         with self._fs.open(path, "rb") as stream:
             copyfileobj(stream, target)
 

@@ -15,7 +15,7 @@ import pytest
 from tapstore.testing.servers import moto
 from tapstore.testing.servers import seaweedfs as seaweedfs_module
 from tapstore.testing.servers import valkey as valkey_module
-from tests.servers import juicefs, redis, stub_s3
+from tests.servers import juicefs, redis, smbd, sshd, stub_s3
 from tests.servers import nfs as nfs_module
 from tests.servers import radosgw as radosgw_module
 from tests.servers.process import ServerMissingError
@@ -94,6 +94,18 @@ def nfs(request: pytest.FixtureRequest) -> Iterator[nfs_module.Server]:
     """NFS in each version, with two clients; the clock of the second is an hour ahead."""
     ahead = (0, 3600)
     yield from _running(lambda: nfs_module.server(version=request.param, clock_offsets=ahead))
+
+
+@pytest.fixture(scope="session")
+def sftp_server() -> Iterator[sshd.SftpServer]:
+    """OpenSSH."""
+    yield from _running(sshd.server)
+
+
+@pytest.fixture(scope="session")
+def smb_server() -> Iterator[smbd.SmbServer]:
+    """Samba."""
+    yield from _running(smbd.server)
 
 
 def _running(server: Callable[[], AbstractContextManager[T]]) -> Iterator[T]:

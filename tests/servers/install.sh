@@ -5,6 +5,8 @@ set -euo pipefail
 packages=(
   ceph-mon ceph-osd radosgw
   redis-server
+  openssh-client openssh-server openssh-sftp-server
+  samba
   # NFS: the server, and clients in guests.
   nfs-ganesha nfs-ganesha-vfs rpcbind nfs-common user-mode-linux kmod iproute2
 )
