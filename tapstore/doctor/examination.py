@@ -10,11 +10,11 @@ is made: the two cannot disagree.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing
 from typing import Any
 
 from tapstore import registry
-from tapstore.abc import Clock, Store
+from tapstore.abc import Clock, LockService, Store
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.doctor import (
     access,
@@ -79,6 +79,10 @@ class Examination:
         self._options = storage_options
         self._clock = clock
         self._store = self._open()
+        for service in filter(None, (locks, configured_locks)):
+            # Malformed, or of a package that is missing: to be said before anything is tried.
+            if "://" in service:
+                registry.open_locks(service, self._store, FOLDER, scope="doctor").close()
         self.url = self._store.url
         self.session_id: str | None = None
         self.capabilities: Capabilities | None = None
@@ -209,25 +213,25 @@ class Examination:
             yield from self._leases(subject, tried)
 
     def _leases(self, subject: Subject, locks: str) -> Iterator[Finding]:
-        with _service(subject, locks, self._clock) as service:
+        try:
+            opened = _service(subject, locks, self._clock)
+        except UnsupportedOperationError as exc:
+            yield Finding(leases.LEASES, "fatal", str(exc), "no named lock can be had")
+            return
+        with closing(opened) as service:
             yield leases.try_out(service, without_password(locks), self._clock)
             yield from _tried(leases.LEASES, lambda: service.checkup((leases.NAME,)), "warning")
 
 
-@contextmanager
-def _service(subject: Subject, locks: str, clock: Clock) -> Iterator[Any]:
+def _service(subject: Subject, locks: str, clock: Clock) -> LockService:
     prefix = f"{FOLDER}/{subject.work.name}/locks"
-    service = registry.open_locks(
+    return registry.open_locks(
         locks,
         subject.work.watched(subject.store),
         prefix,
         scope=f"doctor{subject.work.name}",
         clock=clock,
     )
-    try:
-        yield service
-    finally:
-        service.close()
 
 
 def _leftovers(subject: Subject) -> Iterator[Finding]:

@@ -144,6 +144,18 @@ def test_a_malformed_url_is_a_malformed_call():
 # Locks
 
 
+def test_a_malformed_lock_service_is_refused_before_anything_is_tried(tmp_path):
+    called = call("doctor", str(tmp_path), "--locks", "redis://h:hunter2@x:99999", "--json")
+    assert (called.status, called.out) == (2, "")
+    assert "hunter2" not in called.err
+
+
+def test_a_lock_service_that_the_place_cannot_carry_is_fatal(tmp_path):
+    called = call("doctor", str(tmp_path), "--locks", "store", "--json")
+    assert called.status == 3
+    assert "lacks the capability 'update'" in finding(called, "locks")["seen"]
+
+
 def test_a_redis_that_may_evict_and_forgets_is_warned_of(valkey, tmp_path):
     with valkey.client() as client:
         before = set(client.keys("*"))
