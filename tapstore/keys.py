@@ -139,7 +139,7 @@ def mask_url(url: str) -> str:
         for item in parts.query.split("&")
         if item
     )
-    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))
+    return _unsplit(url, parts, netloc, query, parts.fragment)
 
 
 _SECRET = re.compile(
@@ -163,7 +163,7 @@ def without_password(url: str) -> str:
         if item and not _SECRET.search(unquote(item.partition("=")[0]))
     )
     netloc = f"{user}@{hosts}" if at and user else hosts
-    return urlunsplit((parts.scheme, netloc, parts.path, query, ""))
+    return _unsplit(url, parts, netloc, query)
 
 
 def same_service(url: str, other: str) -> bool:
@@ -180,6 +180,14 @@ def _service(url: str) -> tuple[object, ...]:
     parts = _split(without_password(url))
     hosts = parts.netloc.rpartition("@")[2]
     return parts.scheme, hosts.lower(), parts.path, sorted(parts.query.split("&"))
+
+
+def _unsplit(url: str, parts: SplitResult, netloc: str, query: str, fragment: str = "") -> str:
+    if parts.scheme and not netloc and url[len(parts.scheme) :].startswith("://"):
+        # Without a host, urlunsplit drops the slashes of schemes that it does not know.
+        rest = f"{query and '?'}{query}{fragment and '#'}{fragment}"
+        return f"{parts.scheme}://{parts.path}{rest}"
+    return urlunsplit((parts.scheme, netloc, parts.path, query, fragment))
 
 
 def _split(url: str) -> SplitResult:

@@ -65,6 +65,10 @@ def test_urls_are_shown_without_credentials():
     assert masked == "s3://***@host/bucket/p?token=***"
 
 
+def test_a_url_without_a_host_is_shown_with_all_its_slashes():
+    assert mask_url("sqlite:///srv/place.db?key=a#b") == "sqlite:///srv/place.db?key=***#b"
+
+
 @pytest.mark.parametrize(
     ("url", "kept"),
     [
@@ -75,6 +79,7 @@ def test_urls_are_shown_without_credentials():
         ("rediss+sentinel://a:b@h1:1,h2:2/main/0?socket_timeout=2",
          "rediss+sentinel://a@h1:1,h2:2/main/0?socket_timeout=2"),
         ("unix://a:secret@/run/redis.sock?db=1", "unix://a@/run/redis.sock?db=1"),
+        ("unix:///run/redis.sock?db=1&password=secret", "unix:///run/redis.sock?db=1"),
         ("etcd://h/p?ns=x&token=secret&ssl_password=secret#secret", "etcd://h/p?ns=x"),
         ("etcd://h/p?%70assword=secret", "etcd://h/p"),
     ],
