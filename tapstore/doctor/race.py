@@ -29,11 +29,11 @@ RACE = "race"
 
 PROCESSES = 2
 THREADS = 4
-ROUNDS = 20
+ROUNDS = 12
 KEYS = 3
 """Created one after the other in each round: contenders that begin late meet in the next one."""
 
-ADDITIONS = 15
+ADDITIONS = 10
 """By each thread."""
 
 SECONDS = 60.0

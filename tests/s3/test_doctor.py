@@ -58,7 +58,8 @@ def test_a_server_that_keeps_conditions_can_be_used_also_in_a_race(s3_server):
     assert (printed["exit_code"], printed["suits"]) == (0, "store"), printed
     assert set(worst(printed).values()) <= {"note"}, worst(printed)
     race = next(f for f in printed["findings"] if f["probe"] == "race")
-    assert race["values"]["creations"] == 60
+    # Bounded by time, too: a busy machine comes less far.
+    assert race["values"]["creations"] > 0
     assert race["values"]["updates"] > 0
     assert bucket.keys() == []
 
