@@ -2,7 +2,8 @@
 
 A backend implements `Store` or `LockService` and passes the conformance suite in
 `tapstore.testing`.  The obligations stated here are what the suite checks; what is not stated
-here is not promised.
+here is not promised.  Backends may rely on `keys`, `failures` and `locks.words`, too: what names
+are well-formed, and what errors say.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ class LockService(ABC):
     ) -> Lease:
         """Wait up to `wait` seconds (`0`: one look, `None`: for ever) and return the lease.
 
-        Raises `LeaseUnavailableError` naming the holder when the wait ends.  A lease whose holder
+        Raises `LeaseUnavailableError` naming the holder when the wait ends (`locks.words`),
+        `InvalidKeyError` for what `keys.check_name` refuses, and ValueError for a ttl that is not
+        above 0 and at most a week, or a wait that is below 0 or no number.  A lease whose holder
         stopped renewing is taken over only after its record stayed the same for its whole ttl on
         the caller's own monotonic clock.  A caller that does not wait for so long may go by age
         instead: by the store's clock and by those of the hosts at once, never by one of them.

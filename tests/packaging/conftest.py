@@ -8,6 +8,8 @@ import pytest
 
 from tests.packaging.building import BACKENDS, ROOT, build, copy_source, new_environment
 
+collect_ignore = ["third_party"]  # its tests run where it is installed
+
 BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "tapstore")
 """All that a build of tapstore needs."""
 

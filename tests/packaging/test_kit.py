@@ -8,6 +8,8 @@ from tests.docs.console import run
 from tests.docs.documents import ROOT, examples
 from tests.packaging.building import call, clean_environment
 
+pytestmark = pytest.mark.timeout(900)  # installs, and runs a test suite
+
 HOW_TO = ROOT / "docs" / "how-to" / "test-your-agents.md"
 
 LOADED = """
@@ -24,7 +26,6 @@ def pytest_run(kit_bin, folder, *options):
     return call(kit_bin / "python", "-m", "pytest", "-p", "no:cacheprovider", *options, cwd=folder)
 
 
-@pytest.mark.timeout(600)  # it is a test suite of its own
 def test_the_how_to_does_what_it_shows_with_nothing_but_the_wheels(kit_bin, tmp_path):
     script = examples(HOW_TO)
     assert len(script) > 5
