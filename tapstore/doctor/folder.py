@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
+import time
 from collections.abc import Iterator
 
 from tapstore.doctor.subject import Subject
+from tapstore.locks import namesakes, process
+from tapstore.sessions.config import TAPFILE_LOCK_KEY
 from tapstore.stores import mounts
 from tapstore.stores.mounts import Severity as MountSeverity
 from tapstore.types import Finding, Severity
 
 FILES = "files"
 MOUNT = "mount"
+HOST_NAME = "host-name"
 
 _SEVERITIES: dict[MountSeverity, Severity] = {
     MountSeverity.ERROR: "fatal",
@@ -89,6 +94,32 @@ def mount(subject: Subject) -> Iterator[Finding]:
             f"{kind}{version}: {remark.text}",
             change=remark.remedy,
             values={**values, "code": remark.code},
+        )
+    yield from _namesakes(subject, found.version if found is not None else "")
+
+
+def _namesakes(subject: Subject, nfs_version: str) -> Iterator[Finding]:
+    """Other hosts with our name, if they are at work in the session that lies here."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return
+    host = socket.gethostname()
+    found = list(
+        namesakes.find(
+            subject.store,
+            TAPFILE_LOCK_KEY,
+            host=host,
+            here=process.myself(),
+            booted=subject.store.now() - time.clock_gettime(time.CLOCK_BOOTTIME),
+        )
+    )
+    if found:
+        yield Finding(
+            HOST_NAME,
+            "fatal" if nfs_version.startswith("4") else "warning",
+            f"another host is named {host}, too: {found[0].agent} works there",
+            "a server of NFS v4 takes the two for one, and each loses what it has open and locked",
+            "give each host a name of its own",
+            {"host": host, "agents": sorted({each.agent for each in found})},
         )
 
 

@@ -1,5 +1,8 @@
 """What `mounts` and `namesakes` say of real mounts of real clients."""
 
+import json
+import sys
+
 import pytest
 
 LOOK = """
@@ -22,7 +25,7 @@ def find():
     return [
         [each.host, each.agent]
         for each in namesakes.find(
-            store, "locks/tapfile.lock", host=socket.gethostname(), here=process.myself(),
+            store, ".tap/locks/tapfile.lock", host=socket.gethostname(), here=process.myself(),
             booted=booted,
         )
     ]
@@ -90,13 +93,13 @@ def test_a_file_system_without_hard_links_is_found_by_trying(nfs, look):
         client.check(["umount", "/run/linkless"])
 
 
-def test_a_host_with_the_name_of_another_one_is_told(pythons, place):
+def test_a_host_with_the_name_of_another_one_is_told(nfs, pythons, place):
     first, second = pythons
     for python in pythons:
         python.run(NAMESAKES)
         python.run(f"store = LocalStore({place!r})")
         python.run(
-            "lock = TapfileLock(store, 'locks/tapfile.lock',"
+            "lock = TapfileLock(store, '.tap/locks/tapfile.lock',"
             " Owner('of ' + socket.gethostname(), 'x', host='twin'))"
         )
         python.run("socket.sethostname('twin')")
@@ -104,6 +107,10 @@ def test_a_host_with_the_name_of_another_one_is_told(pythons, place):
     try:
         assert second.ask("find()") == [["twin", "of guest1"]] * 2  # the lock and its own file
         assert first.ask("find()") == []
+        examined = nfs.clients[1].run([sys.executable, "-m", "tapstore", "doctor", place, "--json"])
+        told = {each["probe"]: each for each in json.loads(examined.stdout)["findings"]}
+        assert told["host-name"]["severity"] == {"3": "warning", "4.2": "fatal"}[nfs.version]
+        assert "of guest1" in told["host-name"]["seen"]
     finally:
         first.run("lock.release()")
         first.run("socket.sethostname('guest1')")
