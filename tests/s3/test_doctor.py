@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -15,7 +15,9 @@ from tapstore.doctor import report
 from tapstore.doctor.examination import Examination
 from tapstore.errors import UnsupportedOperationError
 from tests.integration.cli_calls import call
+from tests.servers import machines
 from tests.servers.faults import refuse
+from tests.servers.process import ServerMissingError
 from tests.servers.s3 import S3Server
 
 
@@ -281,3 +283,23 @@ def test_the_findings_are_there_in_python_too(moto_s3):
         found = list(findings)
     assert report.verdict(found) in ("ok", "note")
     assert examination.suits == "store"
+
+
+@pytest.mark.timeout(300)
+def test_two_machines_with_nothing_in_common_but_a_bucket_meet(seaweedfs):
+    bucket = Bucket(seaweedfs)
+    command = [sys.executable, "-m", "tapstore", "doctor", bucket.url, "--peers", "--json"]
+    with ExitStack() as stack:
+        try:
+            net = stack.enter_context(machines.network())
+        except ServerMissingError as missing:
+            pytest.skip(str(missing))
+        env = {**bucket.env, "AWS_ENDPOINT_URL": f"http://{net.reach(seaweedfs.port)}"}
+        both = [net.machine(name) for name in ("one", "two")]
+        running = [machine.start([*command, "--wait", "120"], env, out="said") for machine in both]
+        assert [process.wait(240) for process in running] == [0, 0]
+        for machine in both:
+            said = json.loads((machine.folder / "said").read_text())
+            met = next(f for f in said["findings"] if f["probe"] == "peers")
+            assert (met["severity"], met["values"]["peers"]) == ("ok", 1), met
+    assert bucket.keys() == []
