@@ -11,7 +11,7 @@ for `S3Store.sweep`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -74,11 +74,20 @@ def large_creates(send: Send, base: str) -> bool:
             complete = partial(send, "complete_multipart_upload", MultipartUpload=parts, **upload)
             refused = _refused(lambda: complete(IfNoneMatch="*"))
         except BaseException:
-            send("abort_multipart_upload", **upload)
+            _abort(send, upload)
             raise
         if refused:
-            send("abort_multipart_upload", **upload)
+            _abort(send, upload)
         return refused
+
+
+def _abort(send: Send, upload: Mapping[str, str]) -> None:
+    try:
+        send("abort_multipart_upload", **upload)
+    except Refusal as exc:
+        # It was completed, and the reply was lost; or an earlier abort was carried out.
+        if exc.code != "NoSuchUpload":
+            raise
 
 
 def _refused(request: Callable[[], object]) -> bool:

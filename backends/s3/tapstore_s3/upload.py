@@ -14,6 +14,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from threading import Event
 from typing import Any, BinaryIO
@@ -51,25 +52,25 @@ class Uploads:
         `before_large` may object before an upload in parts is begun.
         """
         write_id = os.urandom(16).hex()
-        pieces = _pieces(source, self._part_bytes)
-        first = next(pieces, b"")
-        second = next(pieces, b"")
-        if not second:
-            put = partial(self._send, "put_object", Key=name, Body=first)
+        # What begins it goes when it was sent: parts are large, and a name would keep one for long.
+        begun = deque((_piece(source, self._part_bytes), _piece(source, self._part_bytes)))
+        if not begun[-1]:
+            put = partial(self._send, "put_object", Key=name, Body=begun[0])
             return self._decide(
                 partial(put, Metadata={WRITE_ID: write_id}, IfNoneMatch=_condition(mode)),
                 name,
                 write_id,
             )
         before_large()
-        upload = self._patience.repeat(
-            lambda: self._send("create_multipart_upload", Key=name, Metadata={WRITE_ID: write_id})[
-                "UploadId"
-            ]
-        )
+        with _nothing_appears():
+            upload = self._patience.repeat(
+                lambda: self._send(
+                    "create_multipart_upload", Key=name, Metadata={WRITE_ID: write_id}
+                )["UploadId"]
+            )
         try:
-            parts = self._send_parts(name, upload, _chain(first, second, pieces))
-            del first, second
+            with _nothing_appears():
+                parts = self._send_parts(name, upload, _pieces(begun, source, self._part_bytes))
             complete = partial(
                 self._send,
                 "complete_multipart_upload",
@@ -191,23 +192,33 @@ class Uploads:
                 raise
 
 
+@contextmanager
+def _nothing_appears() -> Iterator[None]:
+    """Whatever became of these requests, there is no object before the upload is completed."""
+    try:
+        yield
+    except Refusal as exc:
+        exc.nothing_done = True
+        raise
+
+
 def _condition(mode: PutMode) -> str | None:
     return "*" if mode is CREATE else None
 
 
-def _pieces(source: BinaryIO, size: int) -> Iterator[bytes]:
-    """`source` in pieces of `size` bytes, however little it gives at a time."""
-    while True:
-        piece = bytearray()
-        while len(piece) < size and (some := source.read(size - len(piece))):
-            piece += some
-        if piece:
-            yield bytes(piece)
-        if len(piece) < size:
-            return
+def _pieces(begun: deque[bytes], source: BinaryIO, size: int) -> Iterator[bytes]:
+    """Those that were read already, and the rest of `source`; none is kept here."""
+    while begun:
+        yield begun.popleft()
+    yield from iter(partial(_piece, source, size), b"")
 
 
-def _chain(first: bytes, second: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield second
-    yield from rest
+def _piece(source: BinaryIO, size: int) -> bytes:
+    """The next `size` bytes, however little `source` gives at a time; less at its end."""
+    piece = source.read(size)
+    if len(piece) == size or not piece:
+        return piece
+    rest = bytearray(piece)
+    while len(rest) < size and (some := source.read(size - len(rest))):
+        rest += some
+    return bytes(rest)

@@ -316,3 +316,14 @@ def test_a_sweep_removes_trials_that_a_crash_left(place, store):
     place.write(".tapstore-tmp-0123", b"")
     assert store.sweep(-60) == (".tapstore-tmp-0123",)
     assert place.names() == set()
+
+
+def test_parts_that_cannot_be_sent_are_a_failure_and_no_doubt(stub, place):
+    with place.open() as store:
+        stub.rules.add(LoseRequest(), operation="UploadPart", times=None)
+        patient = store._uploads._patience
+        patient._seconds = 0.2
+        with pytest.raises(StoreError) as caught:
+            store.upload("a", Pattern(20 * MIB), OVERWRITE)
+    assert not isinstance(caught.value, OutcomeUnknownError)
+    assert begun(place) == []

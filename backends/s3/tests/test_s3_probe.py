@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 from s3_places import BucketPlace
 
@@ -108,3 +110,18 @@ def test_a_gateway_that_ignores_conditions_is_refused(juicefs_s3):
         with pytest.raises(UnsupportedOperationError, match="ignores"):
             store.put("a", b"x")
         assert place.names() == set()
+
+
+@pytest.mark.parametrize("operation", ["CompleteMultipartUpload", "AbortMultipartUpload"])
+@pytest.mark.parametrize("ignored", [set(), {"CompleteMultipartUpload"}])
+def test_a_reply_lost_in_a_trial_has_it_tried_again(stub, place, store, operation, ignored):
+    stub.dialect.ignored |= ignored
+    lost = stub.rules.add(LoseReply(), operation=operation)
+    if ignored:
+        with pytest.raises(UnsupportedOperationError, match="'create'"):
+            store.upload("a", io.BytesIO(bytes(9 << 20)), CREATE)
+    else:
+        store.upload("a", io.BytesIO(bytes(9 << 20)), CREATE)
+    assert lost.hits == (not ignored or operation != "AbortMultipartUpload")
+    assert place.names() == (set() if ignored else {"a"})
+    assert not place.oracle.list_multipart_uploads(Bucket=place.bucket).get("Uploads")
