@@ -135,6 +135,11 @@ def _unescape(text: str) -> str:
 # Judging
 
 
+def native_url(mount: Mount) -> str:
+    """How the URL begins of a bucket that is mounted as a folder; empty if it is no bucket."""
+    return _BUCKETS.get(mount.type, "")
+
+
 def judge(mount: Mount, *, no_links: str = "") -> tuple[Finding, ...]:
     """What is to be said of a mount; `no_links`: why a hard link could not be made, if so."""
     findings = []

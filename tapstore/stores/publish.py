@@ -1,8 +1,9 @@
 """Gives whole files their names in one step, and makes them outlive a power failure if asked.
 
 A write is a finished temporary file in the target's own folder that gets its name by `link(2)`
-for CREATE, which fails if the name is taken, or by `rename(2)` for OVERWRITE.  A crash leaves
-the temporary file at most; `scan.unfinished` finds it.
+for CREATE, which fails if the name is taken, or by `rename(2)` for OVERWRITE.  `linkless` says
+what is done where there are no hard links.  A crash leaves the temporary file at most;
+`scan.unfinished` finds it.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class Publisher:
         self._confinement = confinement
         self._durable = durable
         self._synced: set[str] = set()
+        self._linkless: str | None = None
+        """None: there are hard links.  Else why nothing can be created, empty if it can."""
         self._top = root
         while not os.path.isdir(self._top) and self._top != os.path.dirname(self._top):
             self._top = os.path.dirname(self._top)
@@ -110,7 +113,7 @@ class Publisher:
         path = f"{self._root}/{key}"
         try:
             if mode is CREATE:
-                os.link(temp, path)
+                self._create(temp, path)
             else:
                 os.replace(temp, path)
         except OSError as exc:
@@ -128,6 +131,23 @@ class Publisher:
         self._make_durable(key, path)
         return True
 
+    def _create(self, temp: str, path: str) -> None:
+        if self._linkless is None:
+            try:
+                os.link(temp, path)
+                return
+            except OSError as exc:
+                if exc.errno not in _NO_LINKS:
+                    raise
+        # Not at the top: it costs each start some milliseconds, and hardly anybody needs it.
+        from tapstore.stores import linkless
+
+        if self._linkless is None:
+            self._linkless = linkless.why_refused(os.path.dirname(path))
+        if self._linkless:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+        linkless.rename(temp, path)
+
     def _make_durable(self, key: str, path: str) -> None:
         if not self._durable:
             return
@@ -144,9 +164,8 @@ class Publisher:
         if cause.errno in _AMBIGUOUS:
             return failures.outcome_unknown(self._url, key, "the write", cause)
         if mode is CREATE and cause.errno in _NO_LINKS:
-            return failures.unsupported(
-                self._url, "create", "this file system has no hard links; use another folder"
-            )
+            reason = self._linkless or "this file system has no hard links; use another folder"
+            return failures.unsupported(self._url, "create", reason)
         return failures.failed(self._url, key, "write", cause)
 
     def _blocked(self, key: str, code: int) -> TapstoreError:

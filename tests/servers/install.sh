@@ -7,6 +7,8 @@ packages=(
   redis-server
   openssh-client openssh-server openssh-sftp-server
   samba
+  # A file system without hard links.
+  exfat-fuse exfatprogs mount
   # NFS: the server, and clients in guests.
   nfs-ganesha nfs-ganesha-vfs rpcbind nfs-common user-mode-linux kmod iproute2
 )
