@@ -61,7 +61,12 @@ class Uploads:
                 name,
                 write_id,
             )
-        before_large()
+        try:
+            before_large()
+        except BaseException:
+            # Who catches it uploads it in another way, and may keep this frame until then.
+            begun.clear()
+            raise
         with _nothing_appears():
             upload = self._patience.repeat(
                 lambda: self._send(
