@@ -51,7 +51,7 @@ def try_out(service: LockService, name: str, clock: Clock) -> Finding:
     return Finding(
         LEASES,
         "ok",
-        f"{name}: granted ({took * 1000:.1f} ms), refused to a second, renewed, passed on",
+        f"granted ({took * 1000:.1f} ms), refused to a second, renewed, passed on",
         values={"service": name, "acquire_seconds": round(took, 6)},
     )
 
@@ -69,18 +69,17 @@ def suitable(found: Capabilities, locks: str | None) -> Finding:
         )
     usual = place.usual_locks(found)
     why = {
-        "store": "one object each, under the place's own compare-and-set",
-        "o_excl": "files that are created exclusively; everybody who waits looks again and again"
+        "store": "one object each, under its compare-and-set",
+        "o_excl": "files that are created exclusively"
         if found.files
-        else "objects that are created exclusively: the place cannot compare and set",
+        else "created exclusively; the place cannot compare and set",
     }[usual]
     external = locks is not None and "://" in locks
     suits = locks if external and locks is not None else usual
     reason = "who waits is called when it is its turn" if external else why
-    advice = "" if external else "; with 20 or more waiting for one lock take redis://…"
-    return Finding(
-        SUITABLE, "ok", f"locks={suits}: {reason}{advice}", values={"suits": suits, "why": reason}
-    )
+    advice = "" if external else "with 20 or more waiting for one lock take redis://…"
+    values = {"suits": suits, "why": reason}
+    return Finding(SUITABLE, "ok", f"locks={suits}: {reason}", advice, values=values)
 
 
 def _owner() -> Owner:

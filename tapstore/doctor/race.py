@@ -89,8 +89,8 @@ def _run(subject: Subject, contenders: Contenders, deadline: float, how: str) ->
             "take a place that compares and writes in one step, or a newer version of this server",
             values,
         )
-    updates = f", {added} updates all counted" if added else ""
-    seen = f"{who}: {rounds * KEYS} creations, one winner each{updates}"
+    updates = f", {added} updates counted" if added else ""
+    seen = f"{rounds * KEYS} creations won once{updates} ({who})"
     if doubtful > added / 10:
         return Finding(
             RACE,
