@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -148,6 +149,22 @@ def reply_date(headers: Mapping[str, str]) -> float | None:
         return None
 
 
+@cache
+def _loader(data_path: str | None) -> Any:
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
+
+
+def _core() -> Any:
+    """A session of botocore that shares with others what it reads of S3: most of its start."""
+    import botocore.session
+
+    core = botocore.session.get_session()
+    core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
+    return core
+
+
 def _make(options: Options) -> tuple[Any, Any]:
     """A client, and the credentials that boto3 found by itself."""
     import boto3
@@ -161,6 +178,7 @@ def _make(options: Options) -> tuple[Any, Any]:
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.INFO)
     session = boto3.session.Session(
+        botocore_session=_core(),
         aws_access_key_id=options.key,
         aws_secret_access_key=options.secret,
         aws_session_token=options.token,
