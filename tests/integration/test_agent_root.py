@@ -207,8 +207,7 @@ def test_a_session_that_fails_does_not_keep_the_others_waiting(base, caplog):
 
 def test_a_session_that_fails_is_told_and_looked_at_less_and_less_often(base, caplog):
     make(base, "a")
-    log = next(i.key for i in base.store.list("a/.tap/") if "/log/" in i.key)
-    base.store.put(log, b"damaged", OVERWRITE)
+    base.store.put("a/.tap/Tapfile", b"damaged", OVERWRITE)
     with root(base.url, clock=base.clock) as fresh, caplog.at_level(logging.WARNING):
         assert agent(fresh, do_nothing).run(idle=100) == 0
     assert 5 <= len(caplog.records) <= 9
