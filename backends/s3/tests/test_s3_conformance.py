@@ -78,13 +78,16 @@ class TestOpenedOnMoto(Opened, TestMoto):
     pass
 
 
+@pytest.mark.soak  # the wrappers do the same on each
 class TestOpenedOnStub(Opened, TestStub):
     pass
 
 
+@pytest.mark.soak  # the wrappers do the same on each
 class TestOpenedOnSeaweedFS(Opened, TestSeaweedFS):
     pass
 
 
+@pytest.mark.soak  # the wrappers do the same on each
 class TestOpenedOnRadosgw(Opened, TestRadosgw):
     pass
