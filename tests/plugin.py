@@ -7,14 +7,15 @@ is a test that nobody runs.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Generator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from tapstore.testing.sessions import tmpfs_folder
 
 REQUIRE_ALL = os.environ.get("TAPSTORE_REQUIRE_ALL") == "1"
 
@@ -70,8 +71,9 @@ def _require(report: pytest.TestReport | pytest.CollectReport) -> None:
 @pytest.fixture
 def tmpfs_path() -> Iterator[Path]:
     """An empty folder on a tmpfs."""
-    if not os.access("/dev/shm", os.W_OK):
-        pytest.skip("no writable tmpfs at /dev/shm")
-    folder = tempfile.mkdtemp(dir="/dev/shm", prefix="tapstore-test-")
-    yield Path(folder)
-    shutil.rmtree(folder)
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(tmpfs_folder())
+        except FileNotFoundError as missing:
+            pytest.skip(str(missing))
+        yield folder
