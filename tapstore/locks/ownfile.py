@@ -19,6 +19,7 @@ from contextlib import contextmanager
 
 from tapstore.keys import TEMP_MARK
 from tapstore.stores.freshness import refresh
+from tapstore.stores.publish import NO_LINKS
 
 _OPEN = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _LOOK = _OPEN | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -49,6 +50,23 @@ class OwnFile:
             os.link(self.path, path)
         except FileExistsError:
             # NFS repeats a LINK whose reply was lost: it may be our own that is in the way.
+            return self.is_at(path)
+        except OSError as exc:
+            if exc.errno not in NO_LINKS:
+                raise
+            return self._move(path)
+        return True
+
+    def _move(self, path: str) -> bool:
+        """The same on a mount without hard links; this file is then there only under `path`."""
+        from tapstore.stores import linkless
+
+        reason = linkless.why_refused(os.path.dirname(path))
+        if reason:
+            raise OSError(errno.EOPNOTSUPP, reason, path)
+        try:
+            linkless.rename(self.path, path)
+        except FileExistsError:
             return self.is_at(path)
         return True
 
@@ -146,13 +164,10 @@ def remove(path: str, seen: str) -> bool:
             try:
                 if _inode_at(private) == inode:
                     return True
-                try:
-                    os.link(private, path)
-                except FileExistsError:
-                    pass
+                _restore(private, path)
                 return False
             finally:
-                os.unlink(private)
+                _discard(private)
     except FileNotFoundError:
         return True
     finally:
@@ -173,6 +188,30 @@ def _inode_at(path: str) -> tuple[int, int]:
 
 def _inode(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+def _restore(private: str, path: str) -> None:
+    """Give a lock its name back, unless somebody else took the name."""
+    try:
+        os.link(private, path)
+    except FileExistsError:
+        pass
+    except OSError as exc:
+        if exc.errno not in NO_LINKS:
+            raise
+        from tapstore.stores import linkless
+
+        try:
+            linkless.rename(private, path)
+        except FileExistsError:
+            pass
+
+
+def _discard(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass  # it has its name back, where that moved it
 
 
 def _remove(path: str, fd: int, pid: int) -> None:

@@ -27,7 +27,8 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
 _AMBIGUOUS = (errno.EIO, errno.ETIMEDOUT, errno.EINTR)
 """A soft NFS mount answers so when it stops waiting; the server may still do it."""
 
-_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK)
+"""What `link` says where there are none."""
 
 
 class Publisher:
@@ -137,7 +138,7 @@ class Publisher:
                 os.link(temp, path)
                 return
             except OSError as exc:
-                if exc.errno not in _NO_LINKS:
+                if exc.errno not in NO_LINKS:
                     raise
         # Not at the top: it costs each start some milliseconds, and hardly anybody needs it.
         from tapstore.stores import linkless
@@ -163,7 +164,7 @@ class Publisher:
             return failures.already_exists(self._url, key)
         if cause.errno in _AMBIGUOUS:
             return failures.outcome_unknown(self._url, key, "the write", cause)
-        if mode is CREATE and cause.errno in _NO_LINKS:
+        if mode is CREATE and cause.errno in NO_LINKS:
             reason = self._linkless or "this file system has no hard links; use another folder"
             return failures.unsupported(self._url, "create", reason)
         return failures.failed(self._url, key, "write", cause)

@@ -11,11 +11,15 @@ import errno
 import multiprocessing
 import os
 import threading
+from collections import Counter
 from contextlib import ExitStack
 
 import pytest
 
+import tapstore
 from tapstore.errors import AlreadyExistsError, UnsupportedOperationError
+from tapstore.locks import ownfile
+from tapstore.locks.ownfile import OwnFile
 from tapstore.stores import linkless
 from tapstore.stores.local import LocalStore
 from tapstore.stores.mounts import Mount
@@ -26,6 +30,7 @@ from tests.servers.process import ServerMissingError
 spawn = multiprocessing.get_context("spawn")
 PROCESSES = 4
 ROUNDS = 200
+COMMITS = 10
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +134,71 @@ def test_on_fat_one_of_four_processes_creates_each_file_and_all_see_it_whole(fat
     assert sum(len(won) for _, won, _ in answers) == len(winner) == ROUNDS
     for _, _, seen in answers:
         assert seen == [winner[key] for key in range(ROUNDS)]
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_a_session_on_fat_is_like_any_other(fat, foreign):
+    with tapstore.create(str(fat), roles=["coder"], foreign=foreign) as session:
+        with session.claim("coder", agent="one", ttl=600) as claim:
+            claim.publish("x.py", b"1")
+            claim.complete(phase="review")
+        assert (session.phase, session.artifacts["x.py"].read_bytes()) == ("review", b"1")
+
+
+def commit(root, number, start, results):
+    be_fat(setattr)
+
+    def add(document):
+        document["count"] += 1
+
+    with tapstore.open(root) as session:
+        start.wait(60)
+        for each in range(COMMITS):
+            session.edit(add, by=f"p{number}", reason=f"p{number}-{each}", timeout=120)
+    results.put(number)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_on_fat_four_processes_that_commit_lose_nothing(fat, foreign):
+    options = {"roles": ["r"], "fields": {"count": 0}, "foreign": foreign}
+    tapstore.create(str(fat), **options).close()
+    start, results = spawn.Barrier(PROCESSES), spawn.Queue()
+    children = [
+        spawn.Process(target=commit, args=(str(fat), number, start, results))
+        for number in range(PROCESSES)
+    ]
+    for child in children:
+        child.start()
+    assert {results.get(timeout=150) for _ in children} == set(range(PROCESSES))
+    for child in children:
+        child.join(60)
+    with tapstore.open(str(fat)) as session:
+        assert session.tapfile.extra["count"] == PROCESSES * COMMITS
+        landed = Counter(entry.reason for entry in session.log(after=1))
+    expected = {f"p{number}-{each}": 1 for number in range(PROCESSES) for each in range(COMMITS)}
+    assert landed == expected
+
+
+def test_on_fat_the_lock_of_somebody_dead_is_removed_for_another_one(fat):
+    fat.mkdir()
+    first, second, path = OwnFile(str(fat), b"1"), OwnFile(str(fat), b"2"), str(fat / "lock")
+    assert first.link(path)
+    assert not second.link(path)
+    assert ownfile.remove(path, ownfile.identity_at(path))
+    assert second.link(path)
+    assert not ownfile.remove(path, "seen long ago")
+    first.close()
+    second.close()
+    assert os.listdir(fat) == ["lock"]
+
+
+def test_a_mount_that_others_share_refuses_a_lock_with_what_to_take_instead(fat, monkeypatch):
+    monkeypatch.setattr(
+        linkless, "mount_of", lambda folder: Mount(folder, "cifs", "//nas/team", {})
+    )
+    fat.mkdir()
+    with pytest.raises(OSError, match="smb://nas/team"):
+        OwnFile(str(fat), b"1").link(str(fat / "lock"))
 
 
 # What is not trusted
