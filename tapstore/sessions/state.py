@@ -249,7 +249,8 @@ class SessionState:
                 if isinstance(imported, Park):
                     raise  # the state as it is breaks a rule; noting that would break it again
                 # Refused by the rules, or by the schema of the session.
-                operation = self._view.park(imported.id, snapshot, str(exc))
+                # Under a lock that was broken, the file may be another one by now.
+                operation = self._view.park(imported.id, snapshot, str(exc), finding.data)
         if finding.publish:
             self._publish(snapshot)
         return snapshot, finding.publish

@@ -24,6 +24,7 @@ from tapstore.abc import Store
 from tapstore.clock import format_time_ms
 from tapstore.errors import (
     AlreadyExistsError,
+    ConflictError,
     FormatError,
     InvalidKeyError,
     NotFoundError,
@@ -68,6 +69,9 @@ class Finding:
 
     publish: bool = True
     """Then (or at once) publish the newest revision; else leave the file alone."""
+
+    data: bytes = b""
+    """What the operation was found in."""
 
 
 class View:
@@ -195,7 +199,10 @@ class View:
             return Finding(self.park(identity, snapshot, str(exc), data))
         if self._was_judged(identity, base, snapshot, log):
             return Finding()
-        changes = diff(self._edited(base, base_document, document, snapshot, log), document)
+        try:
+            changes = diff(self._edited(base, base_document, document, snapshot, log), document)
+        except ConflictError as exc:
+            return Finding(self.park(identity, snapshot, str(exc), data))
         if not changes:
             return Finding()
         missing = any(
@@ -212,7 +219,8 @@ class View:
                 changes=changes,
                 base=base,
                 external=True,
-            )
+            ),
+            data=data,
         )
 
     def _base(self, document: dict[str, Any], log: History) -> tuple[int, dict[str, Any]]:
@@ -241,6 +249,7 @@ class View:
 
         Usually the revision that it names.  But if an importer died between commit and
         publishing, the next program edited the Tapfile as the one before it had left it.
+        Raises `ConflictError` if it can't be told whether it did.
         """
         for number in range(base + 1, snapshot.rev + 1):
             head = log.at(number)
@@ -262,12 +271,8 @@ class View:
                 return True
         return False
 
-    def park(
-        self, identity: str, snapshot: Snapshot, reason: str, data: bytes | None = None
-    ) -> Park:
+    def park(self, identity: str, snapshot: Snapshot, reason: str, data: bytes) -> Park:
         """Set the edited file aside with the reason; returns the operation that notes it."""
-        if data is None:
-            data = self._read() or b""
         identity = _parked(identity)
         key = f"{CONFLICTS_PREFIX}/{identity}.json"
         parked = {

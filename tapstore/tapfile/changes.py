@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from tapstore.artifacts import model as artifact_model
+from tapstore.errors import ConflictError
 from tapstore.tapfile.values import copied, same
 
 OWN_ENTRY_FIELDS = frozenset(("claim", "attempt", "round"))
@@ -235,17 +236,25 @@ def follows(
     """Whether `document` was made from `edited`, which has these changes, and not from `base`.
 
     Both may have been changed since.  It was made from `edited` if some change of it is still
-    there, none is undone, and each list of it was at most added to.
+    there, none is undone, and each list of it was at most added to.  Raises `ConflictError` if
+    some are still there and others are not: it could be either.
     """
-    evident = False
+    there: list[str] = []
+    undone: list[str] = []
     for change in changes:
         before, after, now = (value_at(d, change.path) for d in (base, edited, document))
         if same(now, after):
-            evident = True
+            there.append(change.place)
         elif isinstance(after, list):
-            if not isinstance(now, list) or not same(now[: len(after)], after):
-                return False
-            evident = True
+            added = isinstance(now, list) and same(now[: len(after)], after)
+            (there if added else undone).append(change.place)
         elif same(now, before):
-            return False
-    return evident
+            undone.append(change.place)
+    if there and undone:
+        # Taken for made from `base`, what is still there would be applied again.
+        raise ConflictError(
+            f"an edit of the same revision changed {there[0]} and {undone[0]} and was applied; "
+            "this one has the former change, but not the latter, so whether it undoes that or "
+            "knew nothing of it can't be told"
+        )
+    return bool(there)

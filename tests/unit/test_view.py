@@ -247,6 +247,30 @@ def test_an_old_copy_that_agrees_by_chance_is_a_conflict(session):
     old["counter"] = 1
     write(session, old)
     assert session.tapfile.extra == {"counter": 1, "notes": ["one", "first"]}
+    assert "can't be told" in parked(session)[0]["reason"]
+
+
+def test_an_edit_that_undoes_half_of_one_whose_importer_died_is_set_aside(session):
+    edit(session, lambda d: d["notes"].append("first") or d.update(counter=1))
+    first = tapfile(session).read_bytes()
+    assert session.tapfile.extra["counter"] == 1
+    tapfile(session).write_bytes(first)
+    edit(session, lambda d: d.update(counter=0))
+    assert session.tapfile.extra == {"counter": 1, "notes": ["one", "first"]}
+    assert "can't be told" in parked(session)[0]["reason"]
+
+
+def test_a_copy_that_agrees_with_an_edit_of_another_revision_is_not_made_from_that(session):
+    one = read(session)
+    session.set_phase("two")
+    two = read(session)
+    one["counter"] = 5
+    write(session, one)
+    assert session.tapfile.extra["counter"] == 5
+    two["counter"] = 5
+    two["notes"].append("late")
+    write(session, two)
+    assert session.tapfile.extra == {"counter": 5, "notes": ["one"]}
     assert "counter was changed" in parked(session)[0]["reason"]
 
 
