@@ -251,7 +251,7 @@ def _tried(
     """What `probes` finds; that it fails is a finding, too, as bad as `severity` says."""
     try:
         yield from probes()
-    except TapstoreError as exc:
+    except (TapstoreError, OSError) as exc:
         yield Finding(name, severity, f"it could not be tried: {exc}")
 
 

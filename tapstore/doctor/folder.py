@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tapstore.doctor.subject import Subject
 from tapstore.locks import namesakes, process
 from tapstore.sessions.config import TAPFILE_LOCK_KEY
-from tapstore.stores import mounts
+from tapstore.stores import linkless, mounts
 from tapstore.stores.mounts import Severity as MountSeverity
 from tapstore.types import Finding, Severity
 
@@ -32,23 +32,20 @@ def files(subject: Subject) -> Finding:
     second = subject.store.local_path(subject.work.key("link"))
     folder = os.path.dirname(first)
     steps: list[str] = []
+    no_links = mounts.why_no_links(folder)
     try:
         steps.append("write and fsync")
         _write(first, b"1")
         started = subject.clock.monotonic()
         _write(first, b"2")
         seconds = subject.clock.monotonic() - started
-        steps.append("link")
-        os.link(first, second)
-        if not os.path.samefile(first, second):
-            raise OSError("it made a copy instead")
-        steps.append("link to a name that is taken")
-        try:
-            os.link(first, second)
-        except FileExistsError:
-            pass
+        if no_links:
+            steps.append("link")
+            # The same that is asked when something is created there.
+            if refused := linkless.why_refused(folder):
+                raise OSError(refused)
         else:
-            raise OSError("it succeeded")
+            _try_links(first, second, steps)
         steps.append("rename over another file")
         _write(f"{first}.new", b"3")
         os.replace(f"{first}.new", second)
@@ -69,12 +66,34 @@ def files(subject: Subject) -> Finding:
         for path in (first, second, f"{first}.new"):
             if os.path.lexists(path):
                 os.unlink(path)
+    if no_links:
+        return Finding(
+            FILES,
+            "note",
+            f"no hard links ({no_links}); renames of this kernel that do not replace work instead",
+            "as long as no other host shares the disk",
+            "",
+            {"fsync_seconds": round(seconds, 6)},
+        )
     return Finding(
         FILES,
         "ok",
         f"hard links, renames and fsync work (a write with fsync {seconds * 1000:.1f} ms)",
         values={"fsync_seconds": round(seconds, 6)},
     )
+
+
+def _try_links(first: str, second: str, steps: list[str]) -> None:
+    steps.append("link")
+    os.link(first, second)
+    if not os.path.samefile(first, second):
+        raise OSError("it made a copy instead")
+    steps.append("link to a name that is taken")
+    try:
+        os.link(first, second)
+    except FileExistsError:
+        return
+    raise OSError("it succeeded")
 
 
 def mount(subject: Subject) -> Iterator[Finding]:
@@ -85,6 +104,8 @@ def mount(subject: Subject) -> Iterator[Finding]:
     )
     kind = "of a kind that the system does not tell" if found is None else found.type
     version = f" {found.version}" if found is not None and found.version else ""
+    # `files` tells what is done without links, or why nothing can be.
+    remarks = tuple(remark for remark in remarks if remark.code != "no-hard-links")
     if not remarks:
         yield Finding(MOUNT, "ok", f"{kind}{version}", values=values)
     for remark in remarks:

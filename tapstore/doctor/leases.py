@@ -41,7 +41,7 @@ def try_out(service: LockService, name: str, clock: Clock) -> Finding:
         service.release(passed_on)
         if passed_on.generation <= lease.generation:
             wrong.append(f"the number fell from {lease.generation} to {passed_on.generation}")
-    except TapstoreError as exc:
+    except (TapstoreError, OSError) as exc:
         away = isinstance(exc, StoreError)
         return Finding(LOCKS_REACH if away else LEASES, "fatal", f"{name}: {exc}",
                        "no named lock can be had")  # fmt: skip

@@ -25,6 +25,7 @@ from tapstore.doctor.subject import Subject
 from tapstore.doctor.workplace import Workplace
 from tapstore.errors import AlreadyExistsError, ConflictError, NotFoundError
 from tapstore.locks import leaseobject
+from tapstore.stores import linkless, mounts
 from tapstore.stores.local import LocalStore
 from tapstore.stores.memory import MemoryStore
 from tapstore.stores.wrapper import WrapperStore
@@ -281,6 +282,24 @@ def test_a_file_system_that_lacks_an_operation_is_fatal(tmp_path, monkeypatch, f
         found = folder.files(place)
     assert found.severity == "fatal"
     assert found.values == {"failed": step}
+    place.work.clean()
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_disk_without_links_that_renames_exclusively_is_noted(tmp_path, monkeypatch):
+    place = subject(LocalStore(tmp_path))
+    place.work.begin()
+
+    def refuse(*_):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(
+        linkless, "mount_of", lambda folder: mounts.Mount(folder, "vfat", "/dev/sdz1", {})
+    )
+    assert folder.files(place).severity == "note"
+    assert conditions.creation(place).severity == "ok"
+    assert "no-hard-links" not in str(list(folder.mount(place)))
     place.work.clean()
     assert os.listdir(tmp_path) == []
 
