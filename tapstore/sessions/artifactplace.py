@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from tapstore import registry
 from tapstore.abc import Clock, Store
-from tapstore.artifacts import external, publish, sources
+from tapstore.artifacts import external, paths, publish, sources
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.publish import Source
 from tapstore.clock import SYSTEM_CLOCK
@@ -61,14 +61,11 @@ def check_url(place: str | os.PathLike[str]) -> str:
     given = os.fspath(place)
     url = given if "://" in given else f"file://{os.path.abspath(os.path.expanduser(given))}"
     url = url.rstrip("/")
-    shown = mask_url(url) if "://" in url else url
-    if "://" not in url or not url.isprintable():
-        raise InvalidKeyError(
-            f"no artifacts can lie at {given!r}: give a URL or the path of a folder"
-        )
     fault = external.credentials_fault(url)
+    if "://" not in url or not url.isprintable():
+        fault = "give a URL or the path of a folder, other than '/'"
     if fault:
-        raise InvalidKeyError(f"artifacts={shown!r}: {fault}")
+        raise InvalidKeyError(f"artifacts={paths.shown(given)!r}: {fault}")
     return url
 
 

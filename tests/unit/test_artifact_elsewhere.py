@@ -274,14 +274,22 @@ def test_what_lies_beside_the_folder_is_somebody_elses(tmp_path):
         "s3://key:hunter2@bucket/x",
         "s3://hunter2@bucket/x",
         "gs://bucket/x?token=hunter2",
+        "s3://key:hunter2@bucket\n/x",
+        "s3://key:hunter2@[bucket/x",
     ],
 )
 def test_a_url_with_credentials_is_refused_without_showing_them(places, url):
-    with pytest.raises(InvalidKeyError, match="credential") as caught:
+    with pytest.raises(InvalidKeyError, match="artifacts=") as caught:
         places.create(artifacts=url)
     assert "hunter2" not in str(caught.value)
     with pytest.raises(SessionNotFoundError):
         places.open()
+
+
+@pytest.mark.parametrize("place", ["/", "file:///", "s3://", "big\n"])
+def test_what_is_no_place_is_refused(places, place):
+    with pytest.raises(InvalidKeyError, match="artifacts="):
+        places.create(artifacts=place)
 
 
 def test_a_relative_path_is_remembered_as_what_it_means_here(tmp_path, monkeypatch):
