@@ -32,7 +32,11 @@ def creation(subject: Subject) -> Finding:
     """Create a key twice, and read what is there."""
     store, key = subject.store, subject.work.key("create")
     first = _bytes()
-    store.put(key, first, CREATE)
+    try:
+        store.put(key, first, CREATE)
+    except UnsupportedOperationError as exc:
+        reason, _, change = str(exc).partition(": ")[2].rpartition("; ")
+        return Finding(CREATION, "fatal", reason, "no session can be made here", change)
     refused = _is_refused(lambda: store.put(key, _bytes(), CREATE), AlreadyExistsError)
     kept = store.get(key).data == first
     if refused and kept:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from tapstore import registry
@@ -131,7 +132,11 @@ class Examination:
         if self.capabilities is None:
             return
         if self.capabilities.create:
-            yield from _tried(conditions.CREATION, lambda: [conditions.creation(subject)])
+            for found in _tried(conditions.CREATION, lambda: [conditions.creation(subject)]):
+                if found.severity == "fatal":
+                    # What rests on it need not be tried.
+                    self.capabilities = replace(self.capabilities, create=False)
+                yield found
         for name, probe in (
             (conditions.PUT, conditions.conditional_put),
             (conditions.DELETE, conditions.conditional_delete),
@@ -144,7 +149,8 @@ class Examination:
             yield from _tried(folder.MOUNT, lambda: folder.mount(subject))
         yield from _tried("backend", subject.raw.checkup, "warning")
         yield from _tried(clocks.CLOCK, lambda: [clocks.check(subject)], "warning")
-        yield from _tried(timing.LATENCY, lambda: [timing.latency(subject)], "warning")
+        if self.capabilities.create:
+            yield from _tried(timing.LATENCY, lambda: [timing.latency(subject)], "warning")
         yield from self._lock_service(subject, locks)
         if self._with_race and self.capabilities.create:
             where = subject.store if self._accept else self._place

@@ -15,6 +15,8 @@ import pytest
 
 from tests.integration.cli_calls import call, ok
 from tests.integration.test_cli_golden import lacks
+from tests.places import exfat
+from tests.servers.process import ServerMissingError
 
 GOLDEN = Path(__file__).parents[1] / "format" / "doctor.json"
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "cli.md"
@@ -136,6 +138,20 @@ def test_a_file_in_the_way_is_named(tmp_path):
     called = call("doctor", str(tmp_path / "file"))
     assert called.status == 9
     assert "FATAL   reach" in called.out
+
+
+def test_a_disk_without_links_behind_fuse_is_fatal_as_making_a_session_there_is():
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(exfat.mounted())
+        except ServerMissingError as missing:
+            pytest.skip(str(missing))
+        called = call("doctor", f"{disk}/place", "--json")
+        assert call("init", "-w", f"{disk}/other", "--role", "r").status == called.status == 3
+        assert finding(called, "exclusive-creation")["severity"] == "fatal"
+        assert finding(called, "files")["values"] == {"failed": "link"}
+        assert called.json["suits"] is None
+        assert not os.path.exists(f"{disk}/place")
 
 
 def test_a_malformed_url_is_a_malformed_call():
