@@ -96,6 +96,12 @@ class FsspecStore(Store):
         self._time = StoreTime(clock, self._probe_time)
         self._listing = Listing(self._entries, self._describe)
 
+    @property
+    def identity(self) -> str:
+        # Containers of Azure have their names within an account only.
+        account = getattr(self._fs, "account_name", None)
+        return f"{self.url} of {account}" if account else self.url
+
     @cached_property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         """Found out by writing, when first asked for."""
