@@ -181,6 +181,10 @@ class View:
             )
             return Finding(publish=False)
         data = got.data
+        # If we were stopped and our lock was broken, another program may be in the middle of
+        # writing, and half of what it writes may look like a whole edit.
+        if self._lock is not None and not self._lock.is_ours():
+            return Finding(publish=False)
         if not data:
             return Finding()
         if format.certified(data) is not None:
@@ -202,6 +206,8 @@ class View:
         try:
             changes = diff(self._edited(base, base_document, document, snapshot, log), document)
         except ConflictError as exc:
+            if not rested:
+                return Finding(publish=False)
             return Finding(self.park(identity, snapshot, str(exc), data))
         if not changes:
             return Finding()

@@ -127,8 +127,9 @@ class Lock:
 class Edit:
     """One content that a program wrote, and what it changed in what it had read."""
 
-    def __init__(self, data, parent, sets, adds, *, at, half=False):
-        self.data, self.parent, self.sets, self.adds = data, parent, sets, adds
+    def __init__(self, data, read, parent, sets, adds, *, at, half=False):
+        self.data, self.read, self.parent = data, read, parent
+        self.sets, self.adds = sets, adds
         self.at, self.half = at, half
         self.fate = ""
         digest = hashlib.sha256(data).hexdigest()[:24]
@@ -220,7 +221,7 @@ class Program:
         sets, adds = {}, []
         self._number += 1
         token = f"{self._name}-{self._number}"
-        for kind in self._rng.sample(KINDS, self._rng.choice([1, 1, 2, 3])):
+        for kind in dict.fromkeys(self._rng.choices(KINDS, k=self._rng.choice([1, 1, 2, 3]))):
             kind(self._name, token, document, sets, adds, self._rng)
         if not sets and not adds:
             return
@@ -229,18 +230,22 @@ class Program:
     def _write(self, data, read, parent, sets, adds):
         self._step()
         if self._rng.random() < 0.5:
-            self._land(data, parent, sets, adds)
+            self._land(data, read, parent, sets, adds)
             return
-        cut = self._rng.randrange(len(data))
-        while complete(data[:cut], read):
-            # Documented: dying here would leave a shorter edit that can't be told from a whole one.
-            cut = self._rng.randrange(cut)
-        self._land(data[:cut], parent, sets, adds, half=True)
-        self._step(often=3)
-        self._land(data, parent, sets, adds)
+        half = data[: self._rng.randrange(len(data))]
+        if data[:1] != b"{" and self._rng.random() < 0.7:
+            half = half[: half.rfind(b"\n") + 1]  # half of a YAML file, but YAML
+        self._land(half, read, parent, sets, adds, half=True)
+        published = parent.chain()[0].read if parent else read
+        if complete(half, published):
+            # Documented: who dies here leaves a shorter edit that can't be told from a whole one.
+            self._place.step()
+        else:
+            self._step(often=3)
+        self._land(data, read, parent, sets, adds)
 
-    def _land(self, data, parent, sets, adds, *, half=False):
-        edit = Edit(data, parent, sets, adds, at=self._clock.time(), half=half)
+    def _land(self, data, read, parent, sets, adds, *, half=False):
+        edit = Edit(data, read, parent, sets, adds, at=self._clock.time(), half=half)
         self._ledger.wrote(edit)
 
 
@@ -260,7 +265,7 @@ def parse(data):
 
 
 def complete(half, read):
-    """Whether this beginning of a Tapfile has all participants and artifacts that were read."""
+    """Whether this beginning of a Tapfile has all participants and artifacts of `read`."""
     document = parse(half)
     return document is not None and names(document) >= names(read)
 
@@ -271,16 +276,16 @@ def names(document):
 
 
 def dump(document, rng):
-    way = rng.randrange(4)
+    way = rng.randrange(5)
     if way == 0:
         return json.dumps(document).encode()
-    if way == 1:
+    if way in (1, 2):
         # The long lists last: of what is half-written, only they are missing.
         lists = ("artifacts", "participants")
         document = {k: v for k, v in document.items() if k not in lists} | {
             k: document[k] for k in lists if k in document
         }
-    return yaml.dump(document, Dumper=DUMPER, sort_keys=way == 2).encode()
+    return yaml.dump(document, Dumper=DUMPER, sort_keys=way == 3).encode()
 
 
 # What programs change: `sets` are registers of which the last one counts, `adds` stay for ever.
@@ -356,4 +361,20 @@ def work(name, token, doc, sets, adds, rng):
     entry["status"] = sets[f"{entry['role']}.status"] = status
 
 
-KINDS = [count_own, count_all, note, share, move, flip, own, register, join, describe, work]
+KINDS = [
+    flip,
+    flip,
+    note,
+    own,
+    count_own,
+    count_all,
+    note,
+    share,
+    move,
+    flip,
+    own,
+    register,
+    join,
+    describe,
+    work,
+]

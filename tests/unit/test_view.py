@@ -246,6 +246,7 @@ def test_an_old_copy_that_agrees_by_chance_is_a_conflict(session):
     old["notes"].append("late")
     old["counter"] = 1
     write(session, old)
+    age(session)
     assert session.tapfile.extra == {"counter": 1, "notes": ["one", "first"]}
     assert "can't be told" in parked(session)[0]["reason"]
 
@@ -256,6 +257,7 @@ def test_an_edit_that_undoes_half_of_one_whose_importer_died_is_set_aside(sessio
     assert session.tapfile.extra["counter"] == 1
     tapfile(session).write_bytes(first)
     edit(session, lambda d: d.update(counter=0))
+    age(session)
     assert session.tapfile.extra == {"counter": 1, "notes": ["one", "first"]}
     assert "can't be told" in parked(session)[0]["reason"]
 
@@ -272,6 +274,28 @@ def test_a_copy_that_agrees_with_an_edit_of_another_revision_is_not_made_from_th
     write(session, two)
     assert session.tapfile.extra == {"counter": 5, "notes": ["one"]}
     assert "counter was changed" in parked(session)[0]["reason"]
+
+
+def test_what_is_read_after_the_lock_was_broken_is_left_to_who_has_it(session):
+    lock = Path(session.store.local_path(".tap/locks/tapfile.lock"))
+    broken = []
+
+    def breaking(key, **options):
+        if key == ".tap/Tapfile" and lock.exists() and not broken:
+            lock.unlink()  # as if we had been stopped for long here
+            lock.touch()
+            broken.append(key)
+            edit(session, lambda d: d.update(counter=5))  # and it is not done yet
+        return get(key, **options)
+
+    store = session.state._view._store
+    get, store.get = store.get, breaking
+    session.state.publish()
+    assert broken
+    assert session.state.peek().tapfile.extra["counter"] == 0
+    assert read(session)["counter"] == 5
+    lock.unlink()
+    assert session.tapfile.extra["counter"] == 5
 
 
 def test_the_view_of_a_ghost_is_published_over_at_once(tmp_path):
