@@ -23,7 +23,7 @@ from typing import Any
 
 from tapstore.abc import Clock, LockService, Store
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import BackendNotInstalledError, InvalidKeyError
+from tapstore.errors import BackendNotInstalledError, InvalidKeyError, StoreError
 from tapstore.keys import mask_url
 from tapstore.stores.local import LocalStore
 from tapstore.stores.memory import MemoryStore
@@ -53,6 +53,8 @@ _S3 = {"s3", "s3a"}
 
 _SSH = {"sftp", "ssh"}
 """fsspec passes on to SSH what it is given, and keeps no listings."""
+
+_CONNECTING = {*_SSH, "smb"}
 
 # Two letters at least: one is a drive.
 _SCHEME = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+")
@@ -190,6 +192,14 @@ def _filesystem(scheme: str, url: str, options: dict[str, Any]) -> tuple[Any, st
         if scheme in fsspec.available_protocols():
             raise InvalidKeyError(f"invalid URL {_shown(url)!r}: {exc}") from exc
         raise _not_installed(_STORES, scheme, url) from exc
+    # They connect at once; what is raised then is up to the library behind them.
+    except Exception as exc:
+        if scheme not in _CONNECTING:
+            raise
+        raise StoreError(
+            f"cannot connect to {_shown(url)} ({exc or type(exc).__name__}): check host, port, "
+            "user and key in storage_options"
+        ) from exc
     return fs, path
 
 

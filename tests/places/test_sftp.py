@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import paramiko
 import pytest
 
-from tapstore.errors import UnsupportedOperationError
+from tapstore.errors import StoreError, UnsupportedOperationError
 from tapstore.keys import TEMP_MARK
 from tapstore.stores.fileservers import adapt
 from tapstore.stores.sftp import SftpFiles
@@ -15,6 +16,7 @@ from tapstore.testing.stores import StoreTests
 from tapstore.types import OVERWRITE, Capabilities
 from tests.places import races
 from tests.places.served import ServedPlace
+from tests.servers.process import free_ports
 
 
 @pytest.fixture
@@ -114,6 +116,7 @@ def test_a_forked_child_has_a_connection_of_its_own(place):
         child = os.fork()
         if child == 0:
             status = 1
+            signal.alarm(60)
             try:
                 store.put("b", store.get("a").data + b"2")
                 status = 0
@@ -145,3 +148,10 @@ def test_a_link_out_of_the_folder_is_not_listed_as_a_folder(place, tmp_path):
 def test_the_url_names_the_host_and_no_user(place, sftp_server):
     with place.open() as store:
         assert store.url.startswith(f"sftp://127.0.0.1:{sftp_server.port}/")
+
+
+def test_a_server_that_is_not_there_is_an_error_that_says_where(place):
+    (port,) = free_ports(1)
+    place.storage_options = place.storage_options | {"port": port}
+    with pytest.raises(StoreError, match=r"cannot connect to sftp://127\.0\.0\.1/"):
+        place.open()
