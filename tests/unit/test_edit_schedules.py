@@ -262,7 +262,8 @@ def check(world, state):
     for edit in world.ledger.edits:
         if not edit.half and not edit.fate and edit not in world.ledger.destroyed:
             later = [top for top in world.ledger.edits if edit in top.chain()]
-            undone = any(was_undone(top, log) for top in later if not top.half)
+            emptied = any(not top.data for top in later)  # by a program that died in place
+            undone = emptied or any(was_undone(top, log) for top in later if not top.half)
             assert undone, f"{edit.data} was dropped"
 
 
@@ -351,7 +352,9 @@ class Expected:
 
 
 def test_no_order_of_requests_loses_or_doubles_an_edit_of_a_plain_program():
-    for seed in range(200):
+    # Without a guard of the import (`_was_judged`, `follows`, missing entries, a broken lock)
+    # one of the last four fails.
+    for seed in (*range(200), 472, 808, 979, 1191):
         try:
             run(seed)
         except BaseException as exc:
