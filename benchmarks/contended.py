@@ -203,7 +203,8 @@ def _work(way: SharedWay, task: Task, clock: Callable[[], float], end: float) ->
     waits: list[float] = []
     in_time = 0
     cpu = time.process_time()
-    while (began := clock()) < end:
+    # Once at least: on a busy machine a short window may be over before its start.
+    while (began := clock()) < end or not waits:
         way.commit(task.worker, f"{task.worker}-{len(waits):06d}")
         ended = clock()
         waits.append(ended - began)
