@@ -41,8 +41,18 @@ _BUILT_IN_LOCKS = {
 
 _PACKAGES = {
     (_STORES, "s3"): ("tapstore-s3", "tapstore[s3]"),
-    (_LOCKS, "redis"): ("tapstore-redis", "tapstore[redis]"),
-    (_LOCKS, "rediss"): ("tapstore-redis", "tapstore[redis]"),
+    **{
+        (_LOCKS, scheme): ("tapstore-redis", "tapstore[redis]")
+        for scheme in (
+            "redis",
+            "rediss",
+            "unix",
+            "redis+sentinel",
+            "rediss+sentinel",
+            "redis+cluster",
+            "rediss+cluster",
+        )
+    },
 }
 """Our own packages that need to be installed separately."""
 

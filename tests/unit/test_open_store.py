@@ -294,9 +294,10 @@ def test_a_package_adds_a_lock_service_by_its_entry_point(plug_in):
 
 
 @pytest.mark.usefixtures("core_alone")
-def test_redis_names_the_package_to_install():
+@pytest.mark.parametrize("scheme", ["redis", "rediss", "redis+sentinel", "rediss+cluster"])
+def test_redis_names_the_package_to_install(scheme):
     with pytest.raises(BackendNotInstalledError, match=r'pip install "tapstore\[redis\]"') as info:
-        open_locks("redis://u:hunter2@cache:6379/0", MemoryStore(), "locks", scope="s1")
+        open_locks(f"{scheme}://u:hunter2@cache:6379/0", MemoryStore(), "locks", scope="s1")
     assert "hunter2" not in str(info.value)
 
 
