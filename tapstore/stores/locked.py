@@ -10,7 +10,7 @@ own condition would have refused, and nothing here can.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
@@ -20,7 +20,17 @@ from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import LeaseUnavailableError, NotFoundError, StoreError
 from tapstore.stores.reading import read_up_to
 from tapstore.stores.wrapper import WrapperStore
-from tapstore.types import CREATE, OVERWRITE, Capabilities, Lease, Owner, PutMode, PutResult, Update
+from tapstore.types import (
+    CREATE,
+    OVERWRITE,
+    Capabilities,
+    GetResult,
+    Lease,
+    Owner,
+    PutMode,
+    PutResult,
+    Update,
+)
 
 TTL_SECONDS = 30.0
 
@@ -28,6 +38,9 @@ WAIT_SECONDS = 60.0
 
 _CREATE_LIMIT = 4 << 20
 """Bytes that are created exclusively from a stream."""
+
+_READS = 20
+"""How often an object is read that is replaced meanwhile."""
 
 _LEFT_SECONDS = TTL_SECONDS / 2
 """What must be left of the lease when the write is sent: longer than a request takes."""
@@ -47,6 +60,24 @@ class LockedStore(WrapperStore):
     @property
     def capabilities(self) -> Capabilities:  # type: ignore[override]
         return Capabilities(create=True, update=True, conditional_delete=True, files=False)
+
+    def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
+        return self._whole(key, lambda: self.inner.get(key, start=start, end=end))
+
+    def get_if_changed(self, key: str, version: str) -> GetResult | None:
+        if self.inner.head(key).version == version:
+            return None
+        return self.get(key)
+
+    def _whole(self, key: str, read: Callable[[], GetResult]) -> GetResult:
+        # Such places also answer with the length of the old bytes and a part of the new ones.
+        for _ in range(_READS):
+            got = read()
+            if self.inner.head(key).version == got.info.version:
+                return got
+        raise StoreError(
+            f"{key!r} in {self.url} was replaced during each of {_READS} reads; try again"
+        )
 
     def put(self, key: str, data: bytes, mode: PutMode | Update = CREATE) -> PutResult:
         if failures.check_mode(mode) is OVERWRITE:

@@ -65,7 +65,7 @@ def run(
     *,
     bin_folder: Path = BIN_FOLDER,
     environment: Mapping[str, str] = os.environ,
-    timeout: float = 60,
+    timeout: float = 150,
 ) -> list[str]:
     """Run the examples and return what went wrong: empty when the document tells the truth.
 

@@ -51,7 +51,7 @@ def phases(session):
 @pytest.fixture
 def behind(monkeypatch):
     """The log is written when the test says so."""
-    monkeypatch.setattr(LogWriter, "_start", lambda _: None)
+    monkeypatch.setattr(LogWriter, "_start", lambda *_: None)
 
 
 @pytest.mark.usefixtures("behind")

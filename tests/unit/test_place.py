@@ -21,7 +21,7 @@ from tapstore.stores.wrapper import WrapperStore
 from tapstore.testing.clock import ManualClock
 from tapstore.testing.place import Place
 from tapstore.testing.stores import StoreTests
-from tapstore.types import CREATE, OVERWRITE, Capabilities, Owner, Update
+from tapstore.types import CREATE, OVERWRITE, Capabilities, GetResult, Owner, Update
 
 ME = Owner(agent="a", instance="i")
 
@@ -162,6 +162,24 @@ def test_who_lost_too_much_of_the_lock_does_not_write():
     with pytest.raises(StoreError, match="nothing was written"):
         store.put("a", b"1")
     assert list(inner.list("")) == []
+
+
+def test_what_is_replaced_while_it_is_read_is_read_again():
+    inner = MemoryStore()
+    inner.put("a", b"old")
+
+    class Torn(Ignoring):
+        """Answers with what it knows of the old bytes, and a part of the new ones."""
+
+        def get(self, key, *, start=0, end=None):
+            old = self.inner.get(key, start=start, end=end)
+            if old.data == b"old":
+                self.inner.put(key, b"newer", OVERWRITE)
+                return GetResult(data=b"new", info=old.info)
+            return old
+
+    store = LockedStore(Torn(inner), LeaseService(MemoryStore()), ME)
+    assert store.get("a").data == b"newer"
 
 
 def test_an_update_is_refused_by_what_is_there():

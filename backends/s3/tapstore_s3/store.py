@@ -392,6 +392,11 @@ def _changed(url: str, key: str, expected: str) -> ConflictError:
 
 
 def _info(key: str, reply: dict[str, Any], size: int) -> ObjectInfo:
+    if not reply.get("ETag"):
+        # Seen on a gateway before a file system, of an object that was just being replaced.
+        error = StoreError(f"the server answered without an ETag for {key!r}; try again")
+        error.errno = errno.EAGAIN
+        raise error
     return ObjectInfo(
         key=key,
         size=size,
