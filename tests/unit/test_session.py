@@ -186,7 +186,9 @@ def test_edits_of_two_threads_are_both_there(session):
 
 @pytest.mark.usefixtures("session")
 def test_another_lock_service_than_the_session_remembers_is_refused(url):
-    with pytest.raises(tapstore.NotAllowedError, match=r"locks='(o_excl|store)', not 'redis://\*\*\*@h'"):
+    with pytest.raises(
+        tapstore.NotAllowedError, match=r"locks='(o_excl|store)', not 'redis://\*\*\*@h'"
+    ):
         tapstore.open(url, locks="redis://:secret@h")
 
 
