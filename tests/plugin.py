@@ -1,4 +1,4 @@
-"""What holds for every test: no leaks from the environment, no silent skips where all is required.
+"""What holds for every test: no leaks from the environment, no hang, no silent skips in CI.
 
 `TAPSTORE_REQUIRE_ALL=1` (set in CI) turns each skip into a failure: a test that cannot run there
 is a test that nobody runs.
@@ -6,8 +6,10 @@ is a test that nobody runs.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -44,6 +46,40 @@ settings.register_profile("soak", deadline=None, max_examples=5_000)
 settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "dev")
 )
+
+
+# The time-out of a test is an exception in its main thread.  That does not end a test that waits
+# on while it cleans up (for a child, for a thread), nor one that waits in C.
+_STDERR = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(sys.__stderr__.fileno())  # captured from the first test on
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """End the process, with all its stacks, once a test's time-out had no effect for a minute."""
+    marker = item.get_closest_marker("timeout")
+    config = item.config
+    seconds = marker.args[0] if marker else config.getvalue("timeout") or config.getini("timeout")
+    faulthandler.dump_traceback_later(float(seconds) + 60, exit=True, file=config.stash[_STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Leave `--last-failed` nothing to repeat of a run that did not get to its end."""
+    if REQUIRE_ALL and exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+        session.config.cache.set("cache/lastfailed", {})
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """The same for threads that keep a process from ending."""
+    faulthandler.dump_traceback_later(60, exit=True, file=config.stash[_STDERR])
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
