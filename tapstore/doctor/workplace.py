@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import socket
 from contextlib import suppress
 
@@ -104,6 +105,8 @@ class Workplace:
         """Remove the folders that were made for the run, where there are folders."""
         if not self._store_has_files():
             return
+        # Ctrl-C in the middle of a write may have left what is no key, a temporary file.
+        shutil.rmtree(self._store.local_path(f"{FOLDER}/{self.name}"), ignore_errors=True)
         top = self._store.local_path(FOLDER)
         # Those that are not empty stay.  A run under way makes its folders again if need be.
         below = (folder for folder, _, _ in os.walk(top, topdown=False))

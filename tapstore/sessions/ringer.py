@@ -14,6 +14,8 @@ from contextlib import suppress
 from tapstore.abc import Bell
 from tapstore.errors import TapstoreError
 
+_LAST_RING_SECONDS = 1.0
+
 
 class Ringer:
     """Its thread begins with the first ring and ends with `close`, or with the process."""
@@ -27,6 +29,7 @@ class Ringer:
         self._pid = os.getpid()
         self._due = threading.Event()
         self._thread: threading.Thread | None = None
+        self._rung = True
         self._closed = False
 
     def ring(self) -> None:
@@ -38,6 +41,7 @@ class Ringer:
             # None are left, or the interpreter is about to end.
             with suppress(RuntimeError):
                 self._thread.start()
+        self._rung = False
         self._due.set()
 
     def _run(self) -> None:
@@ -46,13 +50,18 @@ class Ringer:
             bell = self._open_bell()
             if bell is None:
                 return
-            while not self._closed:
+            while not (self._closed and self._rung):
                 self._due.wait()
                 self._due.clear()
-                bell.ring()
+                if not self._rung:
+                    self._rung = True  # before it rings: what is committed meanwhile rings again
+                    bell.ring()
             bell.close()
 
     def close(self) -> None:
-        """Let the last ring go out, and end the thread."""
+        """Let the last ring go out, for a second at most, and end the thread."""
         self._closed = True
         self._due.set()
+        if self._thread is not None and self._thread.is_alive() and self._pid == os.getpid():
+            # A program that commits and ends would take its ring with it.
+            self._thread.join(_LAST_RING_SECONDS)

@@ -566,11 +566,11 @@ class Session:
         """Release what the session holds open.  Claims go on until they end or go stale."""
         with ExitStack() as stack:
             stack.callback(self.store.close)
-            if self._ringer is not None:
-                stack.callback(self._ringer.close)
             stack.callback(self.artifact_places.close)
             if self._locks is not None:
                 stack.callback(self._locks.close)
+            if self._ringer is not None:
+                stack.callback(self._ringer.close)  # before the locks, whose bell it rings
             self.state.flush()
 
     def __enter__(self) -> Session:

@@ -1,7 +1,10 @@
 """Who waits is woken by the bell of the lock service, and looks by himself without it."""
 
+import subprocess
+import sys
 import threading
 import time
+from contextlib import closing
 
 import pytest
 
@@ -53,6 +56,18 @@ def test_a_commit_wakes_who_waits_for_it(store, redis_like):
         thread.join(40)
         assert woken, "not woken before it would have looked by itself"
         assert woken[0] - committed < 30
+
+
+def test_a_program_that_commits_and_ends_rings_before_it_ends(tmp_path, redis_like):
+    with (
+        tapstore.create(tmp_path, roles=["r"], phase="p", locks=redis_like.url) as session,
+        closing(session.locks.bell()) as bell,
+    ):
+        bell.wait(30)  # the first may return at once
+        for phase in ["next", "last"]:
+            command = [sys.executable, "-m", "tapstore", "-w", tmp_path, "phase", phase]
+            subprocess.run(command, check=True, capture_output=True)
+            assert bell.wait(30)
 
 
 def test_without_the_service_who_waits_looks_by_himself(store, redis_like):

@@ -21,9 +21,11 @@ def clean_environment() -> dict[str, str]:
         for name, value in os.environ.items()
         if not name.startswith("PYTHON") and name != "VIRTUAL_ENV"
     }
-    ours = str(Path(sys.executable).parent)
+    # No virtual environment, this one or one that somebody activated: each has programs, too.
     kept["PATH"] = os.pathsep.join(
-        each for each in os.environ["PATH"].split(os.pathsep) if each != ours
+        each
+        for each in os.environ["PATH"].split(os.pathsep)
+        if not (Path(each).parent / "pyvenv.cfg").exists()
     )
     return kept
 

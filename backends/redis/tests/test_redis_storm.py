@@ -155,7 +155,6 @@ def check_exclusion(seen: Witness) -> None:
 
 def check(seen: Witness, server: RedisServer) -> None:
     assert len(seen.grants) > 20
-    assert seen.refused > 0, "no former holder ever tried: the storm was none"
     check_numbers(seen)
     # A ttl, a place in the queue of somebody who died, and a machine that has other work.
     check_progress(seen, longest_pause=12 * TTL_SECONDS)
@@ -165,12 +164,24 @@ def check(seen: Witness, server: RedisServer) -> None:
         assert not seen.starved
 
 
+def check_storms(
+    server: RedisServer, *, contenders: int, seconds: float, restarts: int, attempts: int = 4
+) -> None:
+    """Storms, until there was one in which a former holder came to try."""
+    for _ in range(attempts):
+        seen = storm(server, contenders=contenders, seconds=seconds, restarts=restarts)
+        check(seen, server)
+        if seen.refused:
+            return
+    pytest.fail("no former holder ever tried: the storms were none")
+
+
 def test_numbers_and_exclusion_hold_while_the_server_keeps_its_data(durable_server):
-    check(storm(durable_server, contenders=32, seconds=12, restarts=2), durable_server)
+    check_storms(durable_server, contenders=32, seconds=12, restarts=2)
 
 
 def test_numbers_hold_though_the_server_loses_its_data(own_server):
-    check(storm(own_server, contenders=32, seconds=12, restarts=2), own_server)
+    check_storms(own_server, contenders=32, seconds=12, restarts=2)
 
 
 @pytest.mark.soak
@@ -178,4 +189,4 @@ def test_numbers_hold_though_the_server_loses_its_data(own_server):
 @pytest.mark.parametrize("round_", range(5))
 def test_numbers_hold_in_a_long_storm(durable_server, own_server, round_):
     for server in (durable_server, own_server):
-        check(storm(server, contenders=64, seconds=90 + round_, restarts=12), server)
+        check_storms(server, contenders=64, seconds=90 + round_, restarts=12)
