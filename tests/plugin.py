@@ -63,7 +63,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     marker = item.get_closest_marker("timeout")
     config = item.config
     seconds = marker.args[0] if marker else config.getvalue("timeout") or config.getini("timeout")
-    faulthandler.dump_traceback_later(float(seconds) + 60, exit=True, file=config.stash[_STDERR])
+    if seconds:
+        faulthandler.dump_traceback_later(
+            float(seconds) + 60, exit=True, file=config.stash[_STDERR]
+        )
     try:
         return (yield)
     finally:
