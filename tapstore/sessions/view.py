@@ -261,10 +261,13 @@ class View:
             head = log.at(number)
             for operation in () if head is None else history.edits_of(head):
                 if operation.external and operation.base == base:
-                    edited = edited_document(base_document, operation.changes)
-                    if not follows(document, base_document, edited, operation.changes):
-                        return base_document
-                    base_document = with_claims(edited, operation.changes, operation.id)
+                    # Who did not see one of them may have seen the next, which did not either.
+                    try:
+                        edited = edited_document(base_document, operation.changes)
+                    except ConflictError:
+                        continue  # made from one of those that this program did not see
+                    if follows(document, base_document, edited, operation.changes):
+                        base_document = with_claims(edited, operation.changes, operation.id)
         return base_document
 
     def _was_judged(self, identity: str, base: int, snapshot: Snapshot, log: History) -> bool:

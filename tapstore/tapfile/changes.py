@@ -174,33 +174,43 @@ def value_at(document: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def edited_document(base: Mapping[str, Any], changes: Sequence[Change]) -> dict[str, Any]:
-    """The document that `diff` compared with `base` when it found these changes."""
+    """The document that `diff` compared with `base` when it found these changes.
+
+    Raises `ConflictError` if they were found in comparison with another one.
+    """
     document: dict[str, Any] = copied(dict(base))
     for change in changes:
-        kind = change.path[0]
-        if kind == "participants" and len(change.path) == 2:
-            document["participants"].append(copied(change.new))
-        elif kind == "artifacts":
-            document["artifacts"] = [
-                entry
-                for entry in document["artifacts"]
-                if artifact_model.from_doc(entry).identity != change.path[1:]
-            ] + [copied(change.new)]
-        else:
-            *parents, key = change.path
-            parent: Any = document
-            if kind == "participants":
-                parent = labelled(document["participants"])[change.path[1]]
-                parents = []
-            for step in parents:
-                parent = parent.setdefault(step, {})
-            if change.append:
-                parent[key] = [*parent[key], *change.append]
-            elif change.new is UNSET:
-                parent.pop(key, None)
-            else:
-                parent[key] = copied(change.new)
+        try:
+            _make(change, document)
+        except (AttributeError, LookupError, TypeError) as exc:
+            raise ConflictError(f"{change.place} is not what was changed") from exc
     return document
+
+
+def _make(change: Change, document: dict[str, Any]) -> None:
+    kind = change.path[0]
+    if kind == "participants" and len(change.path) == 2:
+        document["participants"].append(copied(change.new))
+    elif kind == "artifacts":
+        document["artifacts"] = [
+            entry
+            for entry in document["artifacts"]
+            if artifact_model.from_doc(entry).identity != change.path[1:]
+        ] + [copied(change.new)]
+    else:
+        *parents, key = change.path
+        parent: Any = document
+        if kind == "participants":
+            parent = labelled(document["participants"])[change.path[1]]
+            parents = []
+        for step in parents:
+            parent = parent.setdefault(step, {})
+        if change.append:
+            parent[key] = [*parent[key], *change.append]
+        elif change.new is UNSET:
+            parent.pop(key, None)
+        else:
+            parent[key] = copied(change.new)
 
 
 def granted_claim(edit_id: str, label: str) -> str:

@@ -237,6 +237,39 @@ def test_an_old_copy_does_not_undo_an_edit_whose_importer_died(session):
     assert session.tapfile.extra == {"counter": 1, "notes": ["one", "late"]}
 
 
+def test_an_edit_on_top_of_an_old_copy_whose_importer_died_is_applied_once(session):
+    old = read(session)
+    edit(session, lambda d: d.update(counter=1))
+    first = tapfile(session).read_bytes()
+    assert session.tapfile.extra["counter"] == 1
+    tapfile(session).write_bytes(first)
+    old["notes"].append("late")
+    write(session, old)
+    late = tapfile(session).read_bytes()
+    assert session.tapfile.extra["notes"] == ["one", "late"]
+    tapfile(session).write_bytes(late)
+    edit(session, lambda d: d["notes"].append("later"))
+    assert session.tapfile.extra == {"counter": 1, "notes": ["one", "late", "later"]}
+
+
+def test_an_old_copy_is_merged_although_others_changed_what_it_never_had(session):
+    old = read(session)
+    third = {"role": "third", "status": "pending"}
+    edit(session, lambda d: d["participants"].append(third) or d.update(counter=1))
+    first = tapfile(session).read_bytes()
+    assert session.tapfile.roles() == ("coder", "reviewer", "third")
+    tapfile(session).write_bytes(first)
+    edit(session, lambda d: d["participants"][2].update(model="m"))
+    second = tapfile(session).read_bytes()
+    assert session.tapfile.slots("third")[0].extra["model"] == "m"
+    tapfile(session).write_bytes(second)
+    old["notes"].append("late")
+    write(session, old)
+    age(session)  # what lacks an entry may be half-written
+    assert session.tapfile.extra["notes"] == ["one", "late"]
+    assert session.tapfile.roles() == ("coder", "reviewer", "third")
+
+
 def test_an_old_copy_that_agrees_by_chance_is_a_conflict(session):
     old = read(session)
     edit(session, lambda d: d["notes"].append("first") or d.update(counter=1))
