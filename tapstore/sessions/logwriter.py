@@ -19,12 +19,16 @@ DELAY_SECONDS = 1.0
 ENOUGH = 16
 """So many are not kept waiting."""
 
+IDLE_SECONDS = 10.0
+"""After so long with nothing to log the thread ends, so that sessions that nobody closes don't
+pile up; the next commit starts another."""
+
 _PAUSE_SECONDS = 5.0
 """After a refusal of the place."""
 
 
 class LogWriter:
-    """Writes what is noted, once it is told to begin; its thread ends with `close`."""
+    """Writes what is noted, once it is told to begin, until `close`."""
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
@@ -64,6 +68,10 @@ class LogWriter:
             if first + len(records) <= self._first + len(self._records):
                 return
             self._first, self._records = first, records
+            if self._ended is not None and self._thread is None:
+                # None are left, or the interpreter is about to end.
+                with suppress(RuntimeError):
+                    self._thread = self._start(self._ended)
             self._wake.notify_all()
 
     def begin(self) -> None:
@@ -72,9 +80,6 @@ class LogWriter:
         with self._wake:
             if self._ended is None:
                 self._ended = threading.Event()
-                # None are left, or the interpreter is about to end.
-                with suppress(RuntimeError):
-                    self._thread = self._start(self._ended)
 
     def _start(self, ended: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._run, args=(ended,), name="tapstore-log", daemon=True)
@@ -87,7 +92,9 @@ class LogWriter:
         # One at a time: a second one would only find what the first has written.
         with self._writing:
             while (due := self._due()) is not None:
-                self._through = max(self._through, self._segments.append(*due))
+                through = self._segments.append(*due)
+                with self._wake:
+                    self._through = max(self._through, through)
 
     def _waiting(self) -> int:
         return self._first + len(self._records) - 1 - self._through
@@ -101,7 +108,11 @@ class LogWriter:
     def _run(self, ended: threading.Event) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(lambda: ended.is_set() or self._waiting() > 0)
+                if not self._wake.wait_for(
+                    lambda: ended.is_set() or self._waiting() > 0, IDLE_SECONDS
+                ):
+                    self._thread = None
+                    return
                 self._wake.wait_for(
                     lambda: ended.is_set() or self._waiting() >= ENOUGH, DELAY_SECONDS
                 )
@@ -119,7 +130,7 @@ class LogWriter:
         """Log what is left, if the place takes it, and end the thread."""
         self._notice_fork()
         with self._wake:
-            ended, self._ended = self._ended, None
+            ended, self._ended, self._thread = self._ended, None, None
             if ended is None:
                 return
             ended.set()

@@ -6,13 +6,20 @@ import time
 from test_direct import Counting
 
 import tapstore
-from tapstore.sessions import history
+from tapstore.sessions import history, logwriter
 from tapstore.sessions.logwriter import LogWriter
 from tapstore.stores.memory import MemoryStore
 
 
 def log_threads():
     return [t for t in threading.enumerate() if t.name == "tapstore-log"]
+
+
+def until(condition):
+    end = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_who_only_reads_starts_no_thread_and_writes_nothing():
@@ -35,13 +42,23 @@ def test_the_log_thread_ends_with_its_session():
     session.set_phase("two")
     assert len(log_threads()) == before + 1
     session.close()
-    end = time.monotonic() + 5
-    while len(log_threads()) > before:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    until(lambda: len(log_threads()) == before)
     session.set_phase("three")
     session.close()
     assert [h.n for h in session.state.revisions._segments.records()] == [1, 2, 3]
+
+
+def test_sessions_that_nobody_closes_keep_no_thread(monkeypatch):
+    monkeypatch.setattr(logwriter, "DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(logwriter, "IDLE_SECONDS", 0.01)
+    store = MemoryStore()
+    before = len(log_threads())
+    session = tapstore.create(store, roles=["coder"], phase="one")
+    for n in range(2):  # and each that commits again has one again
+        session.set_phase(f"p{n}")
+        until(lambda: len(log_threads()) == before)
+        records = session.state.revisions._segments.records()
+        assert [head.n for head in records] == list(range(1, n + 3))
 
 
 def test_a_record_among_segments_of_one_is_found_by_two_requests(monkeypatch):
