@@ -166,7 +166,6 @@ class DirectRevisions:
             logged = max(head.logged, min(self._writer.through, head.n))
             records = (*head.records[logged - head.logged :], data)
             whole = _joined(draft.document, logged, records, self._config.tapfile_format)
-            format.check_bytes(len(whole))
             version = self._store.put(TAPFILE_KEY, whole, Update(head.version)).version
         except (ConflictError, OutcomeUnknownError) as exc:
             return self._resolve(before, draft, data, exc)
@@ -309,11 +308,20 @@ class _Carried(msgspec.Struct):
 def _joined(
     document: dict[str, Any], logged: int, records: tuple[bytes, ...], fmt: Format
 ) -> bytes:
+    """Raises `FormatError` if it could not be read back."""
     # Records as text, byte for byte: their hashes chain them.
     carried = {"logged": logged, "records": [record.decode() for record in records]}
     stamp = {**document["tapstore"], **carried}
     whole = {**document, "tapstore": stamp}
-    return format.render_again(whole, fmt=fmt, header=format.READ_ONLY_HEADER)
+    rendered = format.render_again(whole, fmt=fmt, header=format.READ_ONLY_HEADER)
+    try:
+        format.check_bytes(len(rendered))
+    except FormatError as exc:
+        raise FormatError(
+            f"{exc}; {len(records[-1]):,} of these bytes are the record of this very commit, in "
+            "which a value that is set stands twice and one that is replaced once"
+        ) from exc
+    return rendered
 
 
 def _split(data: bytes) -> tuple[dict[str, Any], int, tuple[bytes, ...]]:
@@ -334,7 +342,6 @@ def begin(store: Store, config: SessionConfig, draft: Draft) -> None:
     """Prepare revision 1; the first who looks makes it the Tapfile once the session exists."""
     _, data = follow(None, draft.write_id, draft.content, draft.entry)
     whole = _joined(draft.document, 0, (data,), config.tapfile_format)
-    format.check_bytes(len(whole))
     try:
         _split(store.get(TAPFILE_KEY).data)
     except NotFoundError:
