@@ -16,7 +16,7 @@ import click
 from tapstore.cli.console import clean
 from tapstore.cli.invocation import Invocation, agent_option, common_options, reason_option
 from tapstore.cli.params import assignment, json_or_text
-from tapstore.errors import FormatError, NotFoundError, TapstoreError
+from tapstore.errors import FormatError, NotFoundError, OutcomeUnknownError, TapstoreError
 
 if TYPE_CHECKING:
     from tapstore.sessions.session import Session
@@ -234,6 +234,7 @@ def _in_editor(session: Session, agent: str, reason: str) -> tuple[Change, ...]:
                 )
             )
     except TapstoreError as exc:
-        raise type(exc)(f"{exc}\nnothing was changed; your text is kept in {file.name}") from exc
+        outcome = "" if isinstance(exc, OutcomeUnknownError) else "nothing was changed; "
+        raise type(exc)(f"{exc}\n{outcome}your text is kept in {file.name}") from exc
     os.unlink(file.name)
     return changes

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tapstore.errors import OutcomeUnknownError
+from tapstore.sessions.logged import LoggedRevisions
 from tests.integration.cli_calls import call, ok
 
 
@@ -149,6 +151,19 @@ def test_what_is_refused_keeps_its_text_and_names_it(session, editor, expression
     assert says in called.err
     (path,) = kept(session)
     assert f"nothing was changed; your text is kept in {path}" in called.err
+
+
+def test_of_an_edit_in_doubt_it_is_not_said_that_nothing_was_changed(session, editor, monkeypatch):
+    def unknown(*_):
+        raise OutcomeUnknownError("the place never said")
+
+    editor("text.replace('a: 1', 'a: 7')")
+    monkeypatch.setattr(LoggedRevisions, "commit", unknown)
+    called = call("edit")
+    assert called.status == 8
+    assert "nothing was changed" not in called.err
+    (path,) = kept(session)
+    assert f"your text is kept in {path}" in called.err
 
 
 def test_what_another_commit_changed_meanwhile_is_not_overwritten(session, editor, document):
