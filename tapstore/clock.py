@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 
 from tapstore.abc import Clock
 
@@ -37,6 +38,11 @@ SYSTEM_CLOCK = SystemClock()
 
 def format_time(epoch_seconds: float) -> str:
     """`2024-04-15T10:30:00Z`: seed agents parse it with a fixed pattern, so whole seconds."""
+    return _format_second(math.floor(epoch_seconds))
+
+
+@lru_cache(maxsize=4)
+def _format_second(epoch_seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(epoch_seconds))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 import unicodedata
+from functools import lru_cache
 from urllib.parse import SplitResult, quote, unquote, urlsplit, urlunsplit
 
 from tapstore.errors import InvalidKeyError
@@ -32,6 +33,7 @@ _WORD = re.compile(r"[\w@%+=:,./][\w@%+=:,./#-]*")
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\.|$)", re.IGNORECASE)
 
 
+@lru_cache(maxsize=256)
 def check_key(key: str) -> str:
     """Return `key` if it is well-formed, else raise `InvalidKeyError` with the reason."""
     if _PLAIN.fullmatch(key):

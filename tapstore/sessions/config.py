@@ -7,7 +7,7 @@ never holds credentials.
 
 from __future__ import annotations
 
-import secrets
+import os
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -115,7 +115,7 @@ class SessionConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def new_id() -> str:
     """64 random bits, hex: ids of operations, writes and instances; unique enough in a session."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def load(store: Store) -> SessionConfig:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from tapstore.abc import Bell
 from tapstore.errors import TapstoreError
 
-_LAST_RING_SECONDS = 1.0
+_LAST_RING_SECONDS = 2.0
 
 
 class Ringer:
@@ -59,7 +59,7 @@ class Ringer:
             bell.close()
 
     def close(self) -> None:
-        """Let the last ring go out, for a second at most, and end the thread."""
+        """Let the last ring go out, for two seconds at most, and end the thread."""
         self._closed = True
         self._due.set()
         if self._thread is not None and self._thread.is_alive() and self._pid == os.getpid():

@@ -369,7 +369,7 @@ class Session:
             document = msgspec.json.decode(snapshot.content)
             change(document)
             document = format.settled(document, known=snapshot.document)
-            schema.check(document)
+            schema.check(document, known=snapshot.document)
             changes = diff(snapshot.document, document)
             if not changes:
                 return changes

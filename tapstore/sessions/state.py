@@ -262,9 +262,9 @@ class SessionState:
         for operation in batch:
             state = operations.apply(state, operation, at=at, rev=rev)
         with self._beats_mutex:
-            beats = Heartbeat(id="", beats=dict(self._beats))
-        if beats.beats:
-            state = operations.apply(state, beats, at=at, rev=rev)
+            beats = dict(self._beats)
+        if beats:
+            state = operations.apply(state, Heartbeat(id="", beats=beats), at=at, rev=rev)
         state = replace(
             state,
             stamp=Stamp(
@@ -276,7 +276,7 @@ class SessionState:
             ),
         )
         document = model.to_doc(state, known=(before.tapfile, before.document))
-        schema.check(document)
+        schema.check(document, known=before.document)
         if self._user_check is not None:
             self._user_check(document)
         entry = history.make_entry(

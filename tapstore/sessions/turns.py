@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 from tapstore.abc import Clock
 
@@ -36,19 +35,27 @@ class Turns:
         self._clock = clock
         self._given_up_on = 0
         """When a turn began that we have waited for in vain."""
+        self._fd: int | None = None
 
-    @contextmanager
-    def taken(self) -> Iterator[None]:
+    def taken(self) -> AbstractContextManager[object]:
         """Wait for our turn; it ends with the block."""
+        return self
+
+    def __enter__(self) -> None:
         fd = self._open()
         if fd is None:
-            yield
             return
         try:
             if self._wait(fd):
                 _show(fd)
-            yield
-        finally:
+        except BaseException:
+            _unlock(fd)
+            raise
+        self._fd = fd
+
+    def __exit__(self, *exc: object) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
             _unlock(fd)
 
     def _open(self) -> int | None:

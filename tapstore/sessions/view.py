@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -97,18 +97,18 @@ class View:
         """Whether other programs may edit the Tapfile."""
         return self._lock is not None
 
-    @contextmanager
-    def exclusive(self, *, wait: float) -> Iterator[bool]:
+    def exclusive(self, *, wait: float) -> AbstractContextManager[bool]:
         """Hold `tapfile.lock`, if it can be had within `wait` seconds; yields whether it is."""
-        if self._lock is None:
-            yield True
-            return
-        mine = self._lock.acquire(wait)
+        return nullcontext(True) if self._lock is None else self._locked(self._lock, wait)
+
+    @contextmanager
+    def _locked(self, lock: ExclusiveFile, wait: float) -> Iterator[bool]:
+        mine = lock.acquire(wait)
         try:
             yield mine
         finally:
             if mine:
-                self._release(self._lock)
+                self._release(lock)
 
     def _release(self, lock: ExclusiveFile) -> None:
         try:

@@ -83,7 +83,9 @@ class LocalStore(Store):
         self._publisher = Publisher(
             self.root, self.url, self._confinement, durable=durability == "full"
         )
-        self._listing = Listing(partial(scan.entries, self.root), self._describe)
+        self._listing = Listing(
+            partial(scan.entries, self.root), self._describe, scan.is_plain_file
+        )
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> GetResult:
         failures.check_range(start, end)

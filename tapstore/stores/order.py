@@ -7,6 +7,7 @@ objects.  An object `a` beside a folder `a/` is allowed: object stores have that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 from tapstore.keys import is_key
@@ -20,16 +21,19 @@ class Listing(Generic[E]):
 
     `entries(folder)` gives the names directly in a folder (`""` or ending in `/`), in any order,
     those of folders ending in `/`; nothing if it is not there.  `describe(key, entry)` gives what
-    is known of the object, or None if it is to be left out.
+    is known of the object, or None if it is to be left out.  `surely(entry)` is True if that
+    need not be asked to know that there is one.
     """
 
     def __init__(
         self,
         entries: Callable[[str], Iterable[tuple[str, E]]],
         describe: Callable[[str, E], ObjectInfo | None],
+        surely: Callable[[E], bool] = lambda _: False,
     ) -> None:
         self._entries = entries
         self._describe = describe
+        self._surely = surely
 
     def objects(self, prefix: str, start_after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix` and sorts after `start_after`."""
@@ -43,7 +47,7 @@ class Listing(Generic[E]):
             if name.endswith("/"):
                 if self._has_objects(key):
                     yield name
-            elif self._describe(key, entry) is not None:
+            elif self._surely(entry) or self._describe(key, entry) is not None:
                 yield name
 
     def _has_objects(self, folder: str) -> bool:
@@ -64,16 +68,18 @@ class Listing(Generic[E]):
                     yield info
 
     def _sorted(self, folder: str, beginning: str, start_after: str) -> list[tuple[str, E]]:
-        found = []
-        for name, entry in self._entries(folder):
-            key = folder + name
+        found = [pair for pair in self._entries(folder) if is_key((folder + pair[0]).rstrip("/"))]
+        if beginning or start_after:
             # The keys in a folder are all on one side of start_after, unless that lies in it too.
-            if (
-                name.startswith(beginning)
-                and (key > start_after or (start_after.startswith(key) and name.endswith("/")))
-                and is_key(key.removesuffix("/"))
-            ):
-                found.append((name, entry))
+            found = [
+                (name, entry)
+                for name, entry in found
+                if name.startswith(beginning)
+                and (
+                    (key := folder + name) > start_after
+                    or (start_after.startswith(key) and name.endswith("/"))
+                )
+            ]
         # The slash is part of the order: `a.b` sorts before `a/b`, although `a` before `a.b`.
-        found.sort(key=lambda pair: pair[0])
+        found.sort(key=itemgetter(0))
         return found

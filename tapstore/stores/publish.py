@@ -70,9 +70,7 @@ class Publisher:
             try:
                 for chunk in chunks:
                     self._step(key, _write, fd, chunk)
-                if self._durable:
-                    self._step(key, os.fsync, fd)
-                status = self._step(key, os.fstat, fd)
+                status = self._step(key, self._finish, fd)
             except BaseException:
                 os.close(fd)
                 raise
@@ -185,6 +183,11 @@ class Publisher:
             above = os.path.dirname(above)
             _sync(above)
         self._synced.add(folder)
+
+    def _finish(self, fd: int) -> os.stat_result:
+        if self._durable:
+            os.fsync(fd)
+        return os.fstat(fd)
 
     def _step(self, key: str, step: Callable[..., T], *args: Any) -> T:
         try:

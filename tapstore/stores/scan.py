@@ -22,6 +22,11 @@ def entries(root: str, folder: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
         yield (entry.name + "/" if entry.is_dir(follow_symlinks=False) else entry.name), entry
 
 
+def is_plain_file(entry: os.DirEntry[str]) -> bool:
+    """Whether it was a file, and no link, when the folder was read; mostly asks nobody."""
+    return entry.is_file(follow_symlinks=False)
+
+
 def status(entry: os.DirEntry[str]) -> os.stat_result | None:
     """What `lstat` says of it, or None if it is gone."""
     try:

@@ -29,15 +29,15 @@ def _effects(path: list[str | int], before: Any, after: Any, found: list[list[An
         for key, value in after.items():
             if key not in before:
                 found.append([[*path, key], value])
-            elif not same(before[key], value):
-                _effects([*path, key], before[key], value, found)
+            elif (old := before[key]) is not value and not same(old, value):
+                _effects([*path, key], old, value, found)
     elif isinstance(before, list) and isinstance(after, list):
         found.extend([[*path, n]] for n in range(len(before) - 1, len(after) - 1, -1))
         for n, value in enumerate(after):
             if n >= len(before):
                 found.append([[*path, n], value])
-            elif not same(before[n], value):
-                _effects([*path, n], before[n], value, found)
+            elif (old := before[n]) is not value and not same(old, value):
+                _effects([*path, n], old, value, found)
     else:
         found.append([path, after])
 

@@ -137,8 +137,7 @@ def settle_changed(
         for key, value in raw.items()
         if type(key) is not str or key not in known or known[key] is not value
     }
-    settled = settle(changed, spec)
-    return {key: settled.get(key, value) for key, value in raw.items()}
+    return {**raw, **settle(changed, spec)}
 
 
 class _Settling:

@@ -61,6 +61,22 @@ def refusal(doc: object, *, by: UserSchema | None = None) -> str:
 
 def test_a_good_document_passes():
     schema.check(GOOD)
+    schema.check(GOOD, known=GOOD)
+    # What is known stands aside as an empty list, which has to be good, too.
+    schema.check(GOOD | {"participants": [], "artifacts": []})
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [("participants", None), ("participants.0.status", "asleep"), ("artifacts.0.path", 7),
+     ("current_phase", 7), ("tapstore.rev", "three"), ("version", "one")],
+)  # fmt: skip
+def test_of_a_known_document_all_that_is_new_is_looked_at(place, value):
+    doc = changed(place, value)
+    shared = {key: doc[key] if doc[key] != GOOD[key] else GOOD[key] for key in GOOD}
+    with pytest.raises(FormatError) as caught:
+        schema.check(shared, known=GOOD)
+    assert str(caught.value) == refusal(doc)
 
 
 def test_what_the_model_writes_passes():
