@@ -257,6 +257,7 @@ class CommitLog:
             if int(number) > head.n:
                 yield info.key
                 continue
+            # One that lacks its record may be all that is left of a damaged commit.
             at = self.at(int(number))
-            if at is None or at.record.write_id != write_id:
+            if at is not None and at.record.write_id != write_id:
                 yield info.key

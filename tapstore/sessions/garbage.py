@@ -11,7 +11,7 @@ its other place for artifacts, if its own folder was deleted whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -31,7 +31,6 @@ from tapstore.sessions import history
 from tapstore.sessions.artifactplace import MARKER, ArtifactPlaces
 from tapstore.sessions.config import CONFLICTS_PREFIX, HEARTBEATS_PREFIX
 from tapstore.sessions.state import SessionState
-from tapstore.tapfile import effects
 from tapstore.tapfile.model import Tapfile
 from tapstore.types import ObjectInfo
 
@@ -220,10 +219,11 @@ def _live(state: SessionState, since: float) -> Iterator[Artifact]:
         first > head.n - state.config.keep_revisions + 1 or _time_of(state, first) >= since
     ):
         first -= 1
-    document: Any = history.document_at(state.log, first)
+    document = history.document_at(state.log, first)
+    assert document is not None
     yield from _artifacts(document)
-    for record in state.log.records(after=first):
-        document = effects.replay(document, record.record.entry.get("effects", ()))
+    for following in state.log.records(after=first):
+        document = history.replayed(following, document)
         yield from _artifacts(document)
 
 
@@ -234,7 +234,7 @@ def _time_of(state: SessionState, number: int) -> float:
     return parse_time(history.log_entry(head).at)
 
 
-def _artifacts(document: Any) -> Iterable[Artifact]:
+def _artifacts(document: Mapping[str, Any]) -> Iterable[Artifact]:
     return map(artifact_model.from_doc, document.get("artifacts") or ())
 
 

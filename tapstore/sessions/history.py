@@ -5,7 +5,7 @@ The log is the truth of history (`commitlog`); this is how its records are fille
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -171,14 +171,29 @@ def document_at(log: History, rev: int) -> dict[str, Any] | None:
         return None
     content = log.content(head)
     if content is not None:
-        return dict(msgspec.json.decode(content))
-    document: Mapping[str, Any] = {}
+        return _decoded(head, content)
+    document: dict[str, Any] = {}
     for number in range(1, rev + 1):
         head = log.at(number)
         if head is None:
             raise FormatError(f"log record {number} is missing; restore it from a backup")
-        document = effects.replay(document, head.record.entry.get("effects", ()))
-    return dict(document)
+        document = replayed(head, document)
+    return document
+
+
+def replayed(head: Head, before: dict[str, Any]) -> dict[str, Any]:
+    """The document that a commit made of the one before.  Raises `FormatError` if it can't be."""
+    try:
+        return dict(effects.replay(before, head.record.entry.get("effects", ())))
+    except (LookupError, TypeError, ValueError) as exc:
+        raise FormatError(f"log record {head.n}: its effects do not fit: {exc!r}") from exc
+
+
+def _decoded(head: Head, content: bytes) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise FormatError(f"the content of revision {head.n} is damaged: {exc}") from exc
 
 
 def verify(log: History) -> Iterator[str]:
@@ -191,7 +206,7 @@ def verify(log: History) -> Iterator[str]:
     last: Head | None = None
     parent: str | None = ""
     said = ""
-    document: Any = {}
+    document: dict[str, Any] | None = {}
     n = 0
     while True:
         n += 1
@@ -229,18 +244,14 @@ def _newest(log: History) -> int:
     return 0 if head is None else head.n
 
 
-def _verified(log: History, head: Head, before: Any) -> Any:
+def _verified(log: History, head: Head, before: dict[str, Any] | None) -> dict[str, Any] | None:
     """The document of a revision, if that before it is known, or its content is kept."""
     log_entry(head)  # as plain data: operations may be of a later version
-    changes = head.record.entry.get("effects", ())
-    try:
-        document = None if before is None else effects.replay(before, changes)
-    except (LookupError, TypeError, ValueError) as exc:
-        raise FormatError(f"log record {head.n}: its effects do not fit: {exc!r}") from exc
+    document = None if before is None else replayed(head, before)
     content = log.content(head)
     if content is None:
         return document
-    kept = msgspec.json.decode(content)
+    kept = _decoded(head, content)
     if document is not None and effects.effects(document, kept):
         raise FormatError(
             f"log record {head.n}: its effects do not make the content of the revision"

@@ -59,7 +59,10 @@ class LoggedRevisions:
             document = msgspec.json.decode(content)
             tapfile = model.from_doc(document)
             at = parse_time(document["tapstore"]["at"])
-        except (msgspec.DecodeError, KeyError, TypeError, ValueError) as exc:
+        except (
+            msgspec.DecodeError, RecursionError,
+            AttributeError, LookupError, TypeError, ValueError,
+        ) as exc:  # fmt: skip
             raise FormatError(
                 f"{self._store.url}: the content of revision {head.n} is damaged: {exc}"
             ) from exc

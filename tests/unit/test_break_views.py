@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 import tapstore
+from tapstore.errors import FormatError
 from tapstore.sessions import history
 from tapstore.sessions.view import ViewWarning
 
@@ -109,6 +110,26 @@ def test_a_changed_content_is_noticed(logged):
     path.write_bytes(path.read_bytes().replace(b"p7", b"p0"))
     (fault,) = faults(logged)
     assert "does not match the hash" in fault
+
+
+@pytest.mark.parametrize(
+    "content", [b"nonsense", b"[]", b"[" * 100_000, b'{"artifacts": [5]}', b'{"tapstore": 5}'],
+)  # fmt: skip
+def test_a_forged_content_is_an_error_and_a_finding(logged, content):
+    """Who can write there can make its hash fit."""
+    log = logged.state.log
+    log.commit(log.head(), "forged", content, {"at": "2026-01-01T00:00:00Z", "effects": []})
+    with pytest.raises(FormatError, match="revision 11 is damaged"):
+        _ = tapstore.open(logged.store.root).phase
+    assert len(faults(logged)) == 1
+
+
+@pytest.mark.parametrize("effects", [5, [5], [[]], [[["no", "such"], 1]], [[["participants", 9]]]])
+def test_a_revision_whose_effects_were_forged_can_not_be_made_again(logged, effects):
+    rewrite(record(logged, 3), lambda r: r["entry"].update(effects=effects))
+    with pytest.raises(FormatError, match="log record 3: its effects do not fit"):
+        history.document_at(logged.state.log, 4)
+    assert any("log record 3: its effects do not fit" in fault for fault in faults(logged))
 
 
 # A Tapfile that cannot be read

@@ -239,6 +239,13 @@ def test_strays_are_contents_that_no_record_names(store):
     ]
 
 
+def test_a_content_whose_record_is_missing_is_no_stray(store):
+    log = CommitLog(store, "x")
+    head = extend(log, 3)
+    store.delete("x/log/000000000/000000000002")
+    assert list(log.strays(head)) == []
+
+
 def test_records_are_plain_json(store):
     extend(CommitLog(store, "x"), 1)
     record = msgspec.json.decode(store.get("x/log/000000000/000000000001").data)
