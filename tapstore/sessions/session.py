@@ -25,7 +25,6 @@ from tapstore.errors import (
     AlreadyClaimedError,
     AlreadyExistsError,
     ClaimLostError,
-    ConflictError,
     FormatError,
     NotAllowedError,
     NotFoundError,
@@ -34,7 +33,7 @@ from tapstore.errors import (
 from tapstore.keys import check_name, encode_name, mask_url
 from tapstore.locks.guard import Guard
 from tapstore.sessions import config as configs
-from tapstore.sessions import heartbeats, history, notices
+from tapstore.sessions import editing, heartbeats, history, notices
 from tapstore.sessions.artifactfiles import ArtifactFiles
 from tapstore.sessions.artifactplace import ArtifactPlaces
 from tapstore.sessions.claim import Claim
@@ -44,9 +43,9 @@ from tapstore.sessions.ringer import Ringer
 from tapstore.sessions.state import SessionState
 from tapstore.sessions.waiting import Waiter
 from tapstore.sessions.watchdog import Watchdog
-from tapstore.tapfile import format, operations, schema
+from tapstore.tapfile import format, operations
 from tapstore.tapfile import model as model
-from tapstore.tapfile.changes import Change, diff
+from tapstore.tapfile.changes import Change
 from tapstore.tapfile.model import COMPLETED, Participant, Tapfile
 from tapstore.types import CREATE, Owner
 
@@ -355,6 +354,7 @@ class Session:
         by: str = "",
         reason: str = "",
         timeout: float = 60,
+        key: str = "",
     ) -> tuple[Change, ...]:
         """Change fields of the document: `change` gets a copy and alters it in place.
 
@@ -362,26 +362,24 @@ class Session:
         what is no Tapfile.  If another commit changed the same field meanwhile, `change` is called
         again with the newest document, for up to `timeout` seconds; then `ConflictError` says
         which field.
+
+        With a `key` from `new_key` the edit is made once, however often and wherever the call is
+        repeated: after `OutcomeUnknownError`, or after a crash.  Returned is what the one that
+        was made has changed.
         """
-        deadline = self.clock.monotonic() + timeout
-        while True:
-            snapshot = self.state.refresh()
-            document = msgspec.json.decode(snapshot.content)
-            change(document)
-            document = format.settled(document, known=snapshot.document)
-            schema.check(document, known=snapshot.document)
-            changes = diff(snapshot.document, document)
-            if not changes:
-                return changes
-            operation = operations.Edit(
-                id=new_id(), by=by, reason=reason, changes=changes, base=snapshot.rev
-            )
-            try:
-                self.state.commit(operation)
-                return changes
-            except ConflictError:
-                if self.clock.monotonic() >= deadline:
-                    raise
+        return editing.edit(
+            self.state,
+            change,
+            by=by,
+            reason=reason,
+            timeout=timeout,
+            key=key,
+            clock=self.clock,
+        )
+
+    def new_key(self) -> str:
+        """A key for one `edit`; keep it before you begin, to repeat that edit after a crash."""
+        return editing.new_key(self.state)
 
     def signal(self, name: str, data: Any = None, *, by: str = "") -> None:
         """Give a signal, once and for all: no lock, no commit, one exclusive creation.

@@ -20,7 +20,12 @@ from msgspec.structs import replace
 from tapstore.artifacts.model import Artifact
 from tapstore.artifacts.paths import check_path
 from tapstore.clock import format_time
-from tapstore.errors import AlreadyClaimedError, ClaimLostError, NotAllowedError
+from tapstore.errors import (
+    AlreadyClaimedError,
+    ClaimLostError,
+    ConflictError,
+    NotAllowedError,
+)
 from tapstore.keys import check_name, encode_name, shell_word
 from tapstore.tapfile import edits
 from tapstore.tapfile.changes import Change
@@ -148,6 +153,8 @@ class Edit(Operation, frozen=True, kw_only=True, omit_defaults=True, tag="edit")
     """Revision that was edited."""
 
     external: bool = False
+    strict: bool = False
+    """Only as the revision after `base`: so far its maker knows what was committed."""
 
 
 AnyOperation = (
@@ -417,6 +424,11 @@ def consumes(artifact: Artifact, *, role: str, agent: str = "") -> bool:
 
 
 def _edit(state: Tapfile, op: Edit, at: float, rev: int) -> Tapfile:
+    if op.strict and rev != op.base + 1:
+        raise ConflictError(
+            f"others have committed since revision {op.base} of session {state.session_id} was "
+            "read; nothing was changed, read it again"
+        )
     return edits.apply_changes(
         state, op.changes, base=op.base, claim_id=op.id, at=format_time(at), rev=rev
     )
