@@ -128,3 +128,20 @@ def run_all(schedule, work, names):
     for thread in threads:
         thread.join()
     return errors
+
+
+def judge(landed, outcomes, errors):
+    """Compare what writers were told with the ids of what is there, in order."""
+    assert errors == []
+    assert len(set(landed)) == len(landed), "there twice"
+    assert [w for w, o in outcomes.items() if o == "ok" and w not in landed] == []
+    assert [w for w, o in outcomes.items() if o == "refused" and w in landed] == []
+
+
+def run_seeds(run, seeds):
+    for seed in seeds:
+        try:
+            run(seed)
+        except BaseException as exc:
+            exc.add_note(f"run({seed}) shows it again")
+            raise

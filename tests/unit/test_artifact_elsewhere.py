@@ -446,44 +446,11 @@ def test_in_both_places_at_once(places, clock):
         assert places.keys(session)[-1] == "artifacts/p/d"
 
 
-def test_what_is_registered_or_was_lately_is_spared(session, clock):
-    first = session.publish("x", b"first")
-    pass_days(clock, 30)
-    session.publish("x", b"second", overwrite=True)
-    pass_days(clock, 0.5)
-    assert found(session, ARTIFACT) == []
-    pass_days(clock, 2)
-    assert found(session, ARTIFACT) == [first.path]
-
-
 def test_files_of_registered_directories_are_spared(session, clock, tmp_path):
     (tmp_path / "a").write_bytes(b"one")
     session.publish("tree", tmp_path)
     pass_days(clock, 30)
     assert found(session, ARTIFACT) == []
-
-
-def test_what_a_live_claim_stored_is_spared_for_as_long_as_it_lives(session, clock):
-    claim = session.claim("coder", agent="c1", ttl=7 * 86400)
-    staged = session.stage("x", b"bytes", claim=claim)
-    pass_days(clock, 3)
-    assert found(session, ARTIFACT) == []
-    claim.release()
-    assert found(session, ARTIFACT) == [staged.path]
-
-
-def test_what_was_registered_since_it_was_found_is_spared(session, clock):
-    staged = session.stage("x", b"bytes")
-    pass_days(clock, 2)
-    listed = garbage.find(session, older_than=DAY)
-    session.edit(
-        lambda doc: doc["artifacts"].append(
-            {"name": "x", "path": staged.path, "type": "", "producer": "p", "consumer": [],
-             "checksum": staged.checksum}
-        )
-    )  # fmt: skip
-    assert garbage.remove(session, listed, older_than=DAY) == []
-    assert session.artifacts["x"].read_bytes() == b"bytes"
 
 
 @pytest.mark.parametrize("years", [-30, 30])

@@ -17,7 +17,7 @@ from collections import Counter
 import msgspec
 import pytest
 from plain_programs import ABSENT, FilePlace, Killed, Ledger, Lock, Program, look, parse, unlock
-from schedules import Schedule, land, run_all
+from schedules import Schedule, land, run_all, run_seeds
 
 from tapstore.artifacts.model import Artifact
 from tapstore.clock import parse_time
@@ -368,16 +368,10 @@ class Expected:
 def test_no_order_of_requests_loses_or_doubles_an_edit_of_a_plain_program():
     # Without a guard of the import (`_was_judged`, `follows`, missing entries, a broken lock)
     # one of the last five fails.
-    for seed in (*range(200), 472, 808, 979, 1191, 21486):
-        try:
-            run(seed)
-        except BaseException as exc:
-            exc.add_note(f"run({seed}) shows it again")
-            raise
+    run_seeds(run, (*range(200), 472, 808, 979, 1191, 21486))
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_nor_do_many_more():
-    for seed in range(1000, 21_000):
-        run(seed)
+    run_seeds(run, range(1000, 21_000))
