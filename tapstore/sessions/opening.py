@@ -16,6 +16,7 @@ from tapstore.abc import Clock, Store
 from tapstore.clock import SYSTEM_CLOCK, format_time_ms
 from tapstore.errors import (
     AlreadyExistsError,
+    FormatError,
     NotAllowedError,
     UnsupportedOperationError,
 )
@@ -224,10 +225,11 @@ def create(
     )
     config = artifactplace.settle(places, config)
     begin = direct.begin if direct_commits else logged.begin
-    begin(store, config, first_revision(config, tapfile, by=by, at=now))
     try:
+        begin(store, config, first_revision(config, tapfile, by=by, at=now))
         config_bytes = configs.create(store, config)
-    except AlreadyExistsError:
+    except (AlreadyExistsError, FormatError, NotAllowedError):
+        # These leave no doubt that nobody will ever look for it.
         artifactplace.unsettle(places)
         raise
     if isinstance(store, LocalStore):

@@ -298,6 +298,12 @@ def test_a_relative_path_is_remembered_as_what_it_means_here(tmp_path, monkeypat
         assert session.config.artifacts == f"file://{tmp_path}/big"
 
 
+def test_a_session_that_is_too_large_to_be_made_leaves_nothing_there(places):
+    with pytest.raises(FormatError, match="artifacts"):
+        places.create(fields={"big": "x" * (3 << 20)})
+    assert places.everything() == []
+
+
 @pytest.mark.parametrize("options", [{"artifacts_above": -1}, {"artifacts_above": "5"}])
 def test_a_size_that_is_none_is_refused(places, options):
     with pytest.raises(NotAllowedError):
