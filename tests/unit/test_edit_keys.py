@@ -1,14 +1,25 @@
 """An edit with a key is made once, whatever became of the attempts before."""
 
+import random
 import threading
 from dataclasses import replace
 
 import pytest
+from schedules import Place, Schedule, judge, land, run_all, run_seeds
 
 import tapstore
-from tapstore.errors import NotAllowedError, OutcomeUnknownError
-from tapstore.sessions.config import new_id
+from tapstore.errors import NotAllowedError, OutcomeUnknownError, StoreError
+from tapstore.sessions import config as configs
+from tapstore.sessions import direct, editing, logged
+from tapstore.sessions.config import SessionConfig, new_id
+from tapstore.sessions.direct import DirectRevisions
+from tapstore.sessions.logged import LoggedRevisions
+from tapstore.sessions.logwriter import LogWriter
+from tapstore.sessions.state import SessionState, first_revision
+from tapstore.sessions.view import NoView
 from tapstore.stores.memory import MemoryStore
+from tapstore.tapfile.model import Tapfile
+from tapstore.testing.clock import ManualClock
 
 
 @pytest.fixture(params=["memory", "create-only memory", "local"])
@@ -114,3 +125,78 @@ def test_a_key_that_does_not_say_where_to_search_is_refused(session, key):
     with pytest.raises(NotAllowedError, match="new_key"):
         session.edit(add, key=key)
     assert notes(session) == ["first"]
+
+
+# In every order, with every fate
+
+
+class World:
+    """A session of which some requests are lost, refused or late."""
+
+    def __init__(self, rng):
+        self.rng, self.store, self.clock = rng, MemoryStore(), ManualClock()
+        self.late, self.outcomes = [], {}
+        self.trouble = rng.choice([0.05, 0.15, 0.3])
+        self.way = rng.choice([direct, logged])
+        self.config = SessionConfig(
+            session_id="s", incarnation="i1", foreign=False,
+            commits="direct" if self.way is direct else "logged",
+        )  # fmt: skip
+        tapfile = Tapfile(session_id="s", current_phase="first", extra={"notes": ["first"]})
+        self.way.begin(self.store, self.config, first_revision(self.config, tapfile, by="", at=1.0))
+        self.data = configs.create(self.store, self.config)
+
+    def state(self, store):
+        if self.way is direct:
+            revisions = DirectRevisions(store, self.config, self.data)
+        else:
+            revisions = LoggedRevisions(store, self.config, self.data, lambda: 0)
+        view = NoView(store, self.config)
+        return SessionState(store, self.config, revisions, view, clock=self.clock)
+
+    def insist(self, state, token, start):
+        """Repeat an edit until it is known to be made, or patience ends."""
+        key = ""
+        for _ in range(6):
+            try:
+                key = key or editing.new_key(state)
+                editing.edit(
+                    state, lambda document: document["notes"].append(token),
+                    by="", reason="", timeout=60, key=key, clock=self.clock,
+                )  # fmt: skip
+                self.outcomes[token] = "ok"
+                return
+            except OutcomeUnknownError:
+                self.outcomes[token] = "unknown"
+            except StoreError:
+                self.outcomes.setdefault(token, "refused")
+            if self.rng.random() < 0.5:
+                state = start()  # another process goes on
+
+
+def run(seed):
+    rng = random.Random(seed)
+    world = World(rng)
+    names = ["a", "b", "c"]
+    schedule = Schedule(rng, names)
+
+    def work(name):
+        def start():
+            return world.state(Place(world.store, name, schedule, rng, world.late, world.trouble))
+
+        for number in range(3):
+            world.insist(start(), f"{name}-{number}", start)
+
+    errors = run_all(schedule, work, names)
+    for request in world.late:
+        land(world.store, request)
+    judge(world.state(world.store).peek().tapfile.extra["notes"], world.outcomes, errors)
+
+
+def test_no_order_of_requests_and_no_fate_of_theirs_doubles_or_loses_an_edit_with_a_key(
+    monkeypatch,
+):
+    monkeypatch.setattr(LogWriter, "_start", lambda *_: None)
+    monkeypatch.setattr(direct, "MAX_CARRIED", 3)
+    # Were an edit with a key not strict, one of the last three would be there twice.
+    run_seeds(run, (*range(100), 196, 250, 551))
