@@ -36,6 +36,7 @@ from tapstore.errors import (
 )
 from tapstore.keys import mask_url
 from tapstore.sessions.config import SessionConfig
+from tapstore.sessions.place import refuse_mount
 from tapstore.stores.known import KnownStore
 
 MARKER = "place.json"
@@ -228,6 +229,7 @@ def settle(places: ArtifactPlaces, config: SessionConfig) -> SessionConfig:
             f"no artifacts can lie in {mask_url(config.artifacts)}: it lacks the capability "
             "'create', so one artifact could overwrite another; choose another place"
         )
+    refuse_mount(away)
     marker = _Marker(
         session_id=config.session_id, session=places.home.url, created_at=config.created_at
     )

@@ -155,11 +155,13 @@ def create(
     the scheme is the same).
 
     Raises `AlreadyExistsError` if there is a session, `NotAllowedError` for options that no
-    session can work with.
+    session can work with, `UnsupportedOperationError` for a place that none can rely on: one that
+    ignores conditions, or a mount whose options can lose work.
     """
     store = registry.open_store(url, storage_options=storage_options, clock=clock)
     store, found = place.settle(store, locks, accept, clock)
     configs.refuse_second(store)
+    place.refuse_mount(store)
     if foreign is None:
         foreign = found.files
     elif foreign and not found.files:

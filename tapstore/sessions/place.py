@@ -16,6 +16,7 @@ from tapstore.errors import NotAllowedError, UnsupportedOperationError
 from tapstore.record import sha256
 from tapstore.sessions import config as configs
 from tapstore.sessions.config import SessionConfig, new_id
+from tapstore.stores import mounts
 from tapstore.stores.known import KnownStore
 from tapstore.stores.local import LocalStore
 from tapstore.stores.locked import TTL_SECONDS, LockedStore
@@ -36,7 +37,8 @@ def settle(
 ) -> tuple[Store, Capabilities]:
     """The store to make a session in, and what it can do.
 
-    Raises `UnsupportedOperationError` for a place that no session can rely on.
+    Raises `UnsupportedOperationError` for a place that no session can rely on.  What a mount's
+    options say is for `refuse_mount`.
     """
     if accept is not None:
         if locks is None or "://" not in locks:
@@ -54,6 +56,13 @@ def settle(
             f"redis://… --accept lock-only`), if you can live with this: {LOCK_ONLY}"
         )
     return store, found
+
+
+def refuse_mount(store: Store) -> None:
+    """Raise `UnsupportedOperationError` for a folder whose mount can lose what is written there."""
+    # Each host has options of its own: an opener's are not those that were looked at.
+    if isinstance(store, LocalStore):
+        mounts.refuse(store.root)
 
 
 def usual_locks(found: Capabilities) -> str:

@@ -34,7 +34,7 @@ def why_refused(folder: str) -> str:
 
     Empty if `rename` will do.  Makes and removes small files.
     """
-    mount = mount_of(folder)
+    mount = mounts.mount_of(folder)
     kind = mount.type if mount else "of a kind that the system does not tell"
     if mount is None or mount.type not in _OWN_DISKS:
         reason = f"this file system ({kind}) has no hard links"
@@ -49,11 +49,10 @@ def instead(mount: Mount | None) -> str:
     """The URL by which the same files can be had, as far as the mount tells."""
     if mount is None:
         return "use another folder"
-    host, _, path = mount.source.rpartition("@")[2].partition(":")
     if mount.type in ("cifs", "smb3") and mount.source.startswith("//"):
         return f"use the share itself: smb:{mount.source}/…"
-    if mount.type == "fuse.sshfs" and path:
-        return f"use the server itself: sftp://{host}/{path.lstrip('/')}/…"
+    if server := mounts.server_url(mount):
+        return f"use the server itself: {server}…"
     url = mounts.native_url(mount)
     return f"use the bucket itself: {url}…" if url else "use another folder"
 
@@ -67,15 +66,6 @@ def rename(temp: str, path: str) -> None:
     if call(here, os.fsencode(temp), here, os.fsencode(path), _NOREPLACE):
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code), path)
-
-
-def mount_of(folder: str) -> Mount | None:
-    """The mount that a folder is on, if the system tells."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            return mounts.find(file.read(), os.path.realpath(folder))
-    except FileNotFoundError:
-        return None
 
 
 def _lost_race(folder: str) -> str:

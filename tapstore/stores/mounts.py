@@ -17,9 +17,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from tapstore.errors import UnsupportedOperationError
 from tapstore.keys import TEMP_MARK
 
 NFS = frozenset({"nfs", "nfs4"})
+
+SSHFS = "fuse.sshfs"
 
 _MEMORY = frozenset({"tmpfs", "ramfs"})
 
@@ -35,7 +38,7 @@ _BUCKETS: Mapping[str, str] = {
     "fuse.geesefs": "s3://",
     "fuse.goofys": "s3://",
     "fuse.mountpoint-s3": "s3://",
-    "fuse.rclone": "the URL of the bucket itself, s3://",
+    "fuse.rclone": "s3://, gs:// or az://",
     "fuse.s3fs": "s3://",
 }
 """Buckets that are made to look like folders, and where to find what they really are."""
@@ -135,6 +138,15 @@ def _unescape(text: str) -> str:
 # Judging
 
 
+def server_url(mount: Mount) -> str:
+    """How the URL begins of a folder of a server that sshfs shows; empty if it is none."""
+    # `me@host:/srv/team`, `[::1]:/srv/team`; a path that begins at a home has no URL.
+    found = re.fullmatch(r"(?:.*@)?(\[.*?\]|[^:@]+):/+(.*?)/*", mount.source)
+    if mount.type != SSHFS or found is None:
+        return ""
+    return f"sftp://{found[1]}/{found[2]}/" if found[2] else f"sftp://{found[1]}/"
+
+
 def native_url(mount: Mount) -> str:
     """How the URL begins of a bucket that is mounted as a folder; empty if it is no bucket."""
     return _BUCKETS.get(mount.type, "")
@@ -173,6 +185,16 @@ def judge(mount: Mount, *, no_links: str = "") -> tuple[Finding, ...]:
                 f"{mount.point} is the file system of a container: what lies there is gone with "
                 "the container, and no other one sees it",
                 "mount a volume, and put sessions there",
+            )
+        )  # fmt: skip
+    elif mount.type == SSHFS:
+        findings.append(
+            Finding(
+                "sshfs-caches", Severity.WARNING,
+                f"{mount.point} is an sshfs mount: for 20 s, if it is not told otherwise, this "
+                "host shows names, sizes and times as they were, and may take agents of other "
+                "hosts for dead",
+                f"use the server itself, {server_url(mount) or 'sftp://'}…",
             )
         )  # fmt: skip
     elif mount.type.startswith(_UNPROVEN) and mount.type not in {*_BUCKETS, *_PROVEN_FUSE}:
@@ -295,13 +317,31 @@ def look(folder: str | os.PathLike[str]) -> tuple[Mount | None, tuple[Finding, .
     does not describe its mounts.
     """
     path = os.path.realpath(folder, strict=True)
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-            mount = find(file.read(), path)
-    except FileNotFoundError:
-        mount = None
+    mount = mount_of(path)
     reason = why_no_links(path)
     return mount, judge(mount or Mount(path, "unknown", "", {}), no_links=reason)
+
+
+def mount_of(folder: str | os.PathLike[str]) -> Mount | None:
+    """The mount that a folder is on or would be made on; None if the system does not tell."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+            return find(file.read(), os.path.realpath(folder))
+    except FileNotFoundError:
+        return None
+
+
+def refuse(folder: str | os.PathLike[str]) -> None:
+    """Raise `UnsupportedOperationError` where the mount alone says that work can be lost.
+
+    Nothing is tried; the folder need not be there.
+    """
+    mount = mount_of(folder)
+    for finding in () if mount is None else judge(mount):
+        if finding.severity is Severity.ERROR:
+            raise UnsupportedOperationError(
+                f"nothing can be shared in {os.fspath(folder)}: {finding.text}; {finding.remedy}"
+            )
 
 
 def why_no_links(folder: str) -> str:

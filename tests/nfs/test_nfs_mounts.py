@@ -1,6 +1,7 @@
 """What `mounts` and `namesakes` say of real mounts of real clients."""
 
 import json
+import os
 import sys
 
 import pytest
@@ -76,6 +77,21 @@ def test_a_mount_with_defaults_is_told_by_version_and_server(nfs, look):
 )
 def test_each_dangerous_option_is_found_as_the_kernel_writes_it(mounted, option, code):
     assert code in mounted(option)[3]
+
+
+@pytest.mark.parametrize("option", ["soft", "nocto"])
+def test_init_refuses_what_doctor_calls_fatal(nfs, mounted, option):
+    mounted(option)
+    command = [sys.executable, "-m", "tapstore"]
+    folder = f"/run/other/{os.urandom(8).hex()}"
+    made = nfs.clients[0].run([*command, "init", "-w", folder, "--json"])
+    assert made.returncode == 3, made.stderr
+    assert f"mounted `{option}`" in made.stderr
+    nfs.clients[0].check(["mkdir", folder])
+    examined = nfs.clients[0].run([*command, "doctor", folder, "--json"])
+    assert examined.returncode == 3
+    assert f"mounted `{option}`" in examined.stdout
+    assert nfs.clients[0].run(["ls", "-A", folder]).stdout == ""
 
 
 @pytest.mark.parametrize("option", ["noac", "lookupcache=pos", "lookupcache=none"])

@@ -20,7 +20,7 @@ import tapstore
 from tapstore.errors import AlreadyExistsError, UnsupportedOperationError
 from tapstore.locks import ownfile
 from tapstore.locks.ownfile import OwnFile
-from tapstore.stores import linkless
+from tapstore.stores import linkless, mounts
 from tapstore.stores.local import LocalStore
 from tapstore.stores.mounts import Mount
 from tapstore.types import CREATE, OVERWRITE
@@ -49,7 +49,7 @@ def fails(*_, **__):
 
 def be_fat(patch):
     patch(os, "link", fails)
-    patch(linkless, "mount_of", lambda folder: Mount(folder, "vfat", "/dev/sdz1", {}))
+    patch(mounts, "mount_of", lambda folder: Mount(folder, "vfat", "/dev/sdz1", {}))
 
 
 @pytest.fixture
@@ -193,9 +193,7 @@ def test_on_fat_the_lock_of_somebody_dead_is_removed_for_another_one(fat):
 
 
 def test_a_mount_that_others_share_refuses_a_lock_with_what_to_take_instead(fat, monkeypatch):
-    monkeypatch.setattr(
-        linkless, "mount_of", lambda folder: Mount(folder, "cifs", "//nas/team", {})
-    )
+    monkeypatch.setattr(mounts, "mount_of", lambda folder: Mount(folder, "cifs", "//nas/team", {}))
     fat.mkdir()
     with pytest.raises(OSError, match="smb://nas/team"):
         OwnFile(str(fat), b"1").link(str(fat / "lock"))
@@ -242,7 +240,7 @@ def test_what_others_share_is_refused_with_what_to_take_instead(
     tmpfs_path, monkeypatch, kind, source, advice
 ):
     monkeypatch.setattr(os, "link", fails)
-    monkeypatch.setattr(linkless, "mount_of", lambda folder: Mount(folder, kind, source, {}))
+    monkeypatch.setattr(mounts, "mount_of", lambda folder: Mount(folder, kind, source, {}))
     with pytest.raises(UnsupportedOperationError, match=rf"'create'.*{kind}.*{advice}"):
         LocalStore(tmpfs_path / "s").put("a", b"x")
     assert os.listdir(tmpfs_path / "s") == []

@@ -25,7 +25,7 @@ from tapstore.doctor.subject import Subject
 from tapstore.doctor.workplace import Workplace
 from tapstore.errors import AlreadyExistsError, ConflictError, NotFoundError
 from tapstore.locks import leaseobject
-from tapstore.stores import linkless, mounts
+from tapstore.stores import mounts
 from tapstore.stores.local import LocalStore
 from tapstore.stores.memory import MemoryStore
 from tapstore.stores.wrapper import WrapperStore
@@ -295,7 +295,7 @@ def test_a_disk_without_links_that_renames_exclusively_is_noted(tmp_path, monkey
 
     monkeypatch.setattr(os, "link", refuse)
     monkeypatch.setattr(
-        linkless, "mount_of", lambda folder: mounts.Mount(folder, "vfat", "/dev/sdz1", {})
+        mounts, "mount_of", lambda folder: mounts.Mount(folder, "vfat", "/dev/sdz1", {})
     )
     assert folder.files(place).severity == "note"
     assert conditions.creation(place).severity == "ok"

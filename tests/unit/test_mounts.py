@@ -2,6 +2,8 @@
 
 import pytest
 
+import tapstore
+from tapstore.errors import UnsupportedOperationError
 from tapstore.stores import mounts
 from tapstore.stores.mounts import Mount, Severity
 
@@ -147,7 +149,22 @@ def test_what_has_no_hard_links_is_an_error(kind):
     assert codes(mount(kind), no_links="not permitted", least=Severity.ERROR) == {"no-hard-links"}
 
 
-@pytest.mark.parametrize("kind", ["cifs", "9p", "fuse.sshfs", "virtiofs"])
+@pytest.mark.parametrize(
+    ("source", "url"),
+    [
+        ("me@host:/srv/team", "sftp://host/srv/team/"),
+        ("me@[fe80::1]:/srv/", "sftp://[fe80::1]/srv/"),
+        ("host:/", "sftp://host/"),
+        ("host:", "sftp://"),
+    ],
+)
+def test_what_sshfs_keeps_for_a_while_is_a_warning_with_the_url_to_take(source, url):
+    (finding,) = mounts.judge(mount(mounts.SSHFS, source))
+    assert (finding.code, finding.severity) == ("sshfs-caches", Severity.WARNING)
+    assert finding.remedy.endswith(f" {url}…")
+
+
+@pytest.mark.parametrize("kind", ["cifs", "9p", "virtiofs"])
 def test_what_others_answer_for_is_to_be_tried_out(kind):
     assert codes(mount(kind), least=Severity.NOTE) == {"unproven"}
 
@@ -160,6 +177,29 @@ def test_a_bucket_behind_fuse_is_refused_with_its_own_url(kind, url):
     (finding,) = mounts.judge(mount(kind), no_links="not implemented")
     assert (finding.code, finding.severity) == ("bucket-mount", Severity.ERROR)
     assert url in finding.remedy
+
+
+@pytest.mark.parametrize("option", ["soft", "softerr", "nocto", "vers=2"])
+def test_no_session_is_made_nor_artifacts_kept_where_the_mount_can_lose_work(
+    tmp_path, monkeypatch, option
+):
+    bad = nfs(f"rw,{option}")
+    monkeypatch.setattr(
+        mounts, "mount_of", lambda folder: bad if "bad" in str(folder) else mount("ext4")
+    )
+    with pytest.raises(UnsupportedOperationError, match="mount with"):
+        tapstore.create(tmp_path / "bad" / "session")
+    with pytest.raises(UnsupportedOperationError, match="mount with"):
+        tapstore.create(tmp_path / "good", artifacts=tmp_path / "bad")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    tapstore.create(tmp_path / "good").close()
+
+
+def test_a_session_that_is_there_can_be_opened_through_such_a_mount(tmp_path, monkeypatch):
+    tapstore.create(tmp_path / "session").close()
+    monkeypatch.setattr(mounts, "mount_of", lambda _: nfs("ro,soft"))
+    with tapstore.open(tmp_path / "session") as session:
+        assert session.tapfile.participants == ()
 
 
 def test_a_read_only_mount_is_an_error():
