@@ -129,7 +129,8 @@ def _read(path: str) -> File:
         with open(path, "rb") as stream:
             _check_owner(path, os.fstat(stream.fileno()))
             document = tomllib.load(stream)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+    # A number of 5,000 digits is a ValueError, brackets 1,000 deep are a RecursionError.
+    except (ValueError, RecursionError) as exc:
         raise FormatError(f"{path} is not TOML: {_without_values(exc)}") from exc
     _known(path, "", document, ["tapstore"])
     table = _table(path, "tapstore", document.get("tapstore", {}))
@@ -168,8 +169,14 @@ def _check_owner(path: str, status: os.stat_result) -> None:
 
 def _without_values(exc: Exception) -> str:
     """What tomllib says about a place in a file, without what stands there."""
+    import tomllib
+
     if isinstance(exc, UnicodeDecodeError):
         return "it is not UTF-8"
+    if isinstance(exc, RecursionError):
+        return "it is nested too deeply"
+    if not isinstance(exc, tomllib.TOMLDecodeError):
+        return "a number is too long"
     where = str(exc).rpartition("(at ")[2].rstrip(")")
     return f"see {where}" if where else "it ends too early"
 

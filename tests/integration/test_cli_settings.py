@@ -145,6 +145,8 @@ def test_storage_options_go_to_roots_too(here):
         ("tapstore = 1\n", "tapstore has to be a table"),
         ("[tapstore.storage_options]\ns3 = 1\n", "tapstore.storage_options.s3 has to be a table"),
         (f'[tapstore]\nurl = "{SECRET}\n', "is not TOML: see line 2"),
+        (f"[tapstore]\nurl = {'[' * 5000}\n", "is not TOML: it is nested too deeply"),
+        (f"[tapstore]\nurl = {'9' * 5000}\n", "is not TOML: a number is too long"),
     ],
 )  # fmt: skip
 def test_what_a_file_cannot_say_is_an_error_that_names_file_and_key(here, text, message):
