@@ -85,6 +85,7 @@ def doctor(
             with_race=with_race,
             peers_seconds=wait if peers else None,
             storage_options=options,
+            artifact_options=invocation.artifact_options,
         )
     found: list[Finding] = []
     # Closed also when Ctrl-C comes while a line is printed: what was written is removed then.

@@ -9,7 +9,7 @@ is made: the two cannot disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -19,6 +19,7 @@ from tapstore.abc import Clock, LockService, Store
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.doctor import (
     access,
+    artifacts,
     clocks,
     conditions,
     folder,
@@ -28,7 +29,7 @@ from tapstore.doctor import (
     timing,
     visibility,
 )
-from tapstore.doctor.subject import Subject
+from tapstore.doctor.subject import Subject, tried
 from tapstore.doctor.workplace import FOLDER, Workplace
 from tapstore.errors import (
     SessionNotFoundError,
@@ -39,10 +40,11 @@ from tapstore.errors import (
 from tapstore.keys import same_service, without_password
 from tapstore.sessions import config as configs
 from tapstore.sessions import place
+from tapstore.sessions.artifactplace import ArtifactOptions, ArtifactPlaces
 from tapstore.sessions.config import SessionConfig
 from tapstore.sessions.place import Accept
 from tapstore.stores.locked import LockedStore
-from tapstore.types import Capabilities, Finding, Severity
+from tapstore.types import Capabilities, Finding
 
 SESSION = "session"
 LEFTOVERS = "leftovers"
@@ -57,6 +59,7 @@ class Examination:
     user and password for the one of the session.
     `with_race`: also race for creations and updates.  `peers_seconds`: also wait so long for the
     same on other machines; None: do not.
+    `storage_options`, `artifact_options`: as in `tapstore.open`.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Examination:
         with_race: bool = False,
         peers_seconds: float | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        artifact_options: ArtifactOptions | None = None,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._place = url
@@ -78,6 +82,7 @@ class Examination:
         self._with_race = with_race
         self._peers_seconds = peers_seconds
         self._options = storage_options
+        self._artifact_options = artifact_options
         self._clock = clock
         self._store = self._open()
         for service in filter(None, (locks, configured_locks)):
@@ -124,15 +129,15 @@ class Examination:
                           change="remove them")  # fmt: skip
 
     def _written(self, subject: Subject, config: SessionConfig | None) -> Iterator[Finding]:
-        yield from _tried(LEFTOVERS, lambda: _leftovers(subject), "warning")
+        yield from tried(LEFTOVERS, lambda: _leftovers(subject), "warning")
         if config is not None and config.exclusion == "locks":
             self._accept = "lock-only"
         locks = self._locks or self._usual_locks(config)
-        yield from _tried("conditions", lambda: self._settle(subject, locks))
+        yield from tried("conditions", lambda: self._settle(subject, locks))
         if self.capabilities is None:
             return
         if self.capabilities.create:
-            for found in _tried(conditions.CREATION, lambda: [conditions.creation(subject)]):
+            for found in tried(conditions.CREATION, lambda: [conditions.creation(subject)]):
                 if found.severity == "fatal":
                     # What rests on it need not be tried.
                     self.capabilities = replace(self.capabilities, create=False)
@@ -142,22 +147,24 @@ class Examination:
             (conditions.DELETE, conditions.conditional_delete),
             (visibility.READS, visibility.reads),
         ):
-            yield from _tried(name, lambda probe=probe: [probe(subject)])  # type: ignore[misc]
-        yield from _tried(visibility.LISTINGS, lambda: [visibility.listings(subject)], "warning")
+            yield from tried(name, lambda probe=probe: [probe(subject)])  # type: ignore[misc]
+        yield from tried(visibility.LISTINGS, lambda: [visibility.listings(subject)], "warning")
         if self.capabilities.files:
-            yield from _tried(folder.FILES, lambda: [folder.files(subject)])
-            yield from _tried(folder.MOUNT, lambda: folder.mount(subject))
-        yield from _tried("backend", subject.raw.checkup, "warning")
-        yield from _tried(clocks.CLOCK, lambda: [clocks.check(subject)], "warning")
+            yield from tried(folder.FILES, lambda: [folder.files(subject)])
+            yield from tried(folder.MOUNT, lambda: folder.mount(subject))
+        yield from tried("backend", subject.raw.checkup, "warning")
+        yield from tried(clocks.CLOCK, lambda: [clocks.check(subject)], "warning")
         if self.capabilities.create:
-            yield from _tried(timing.LATENCY, lambda: [timing.latency(subject)], "warning")
+            yield from tried(timing.LATENCY, lambda: [timing.latency(subject)], "warning")
         yield from self._lock_service(subject, locks)
+        if config is not None and config.artifacts:
+            yield from self._artifacts(config)
         if self._with_race and self.capabilities.create:
             where = subject.store if self._accept else self._place
-            yield from _tried(race.RACE, lambda: [race.race(subject, where, self._options)])
+            yield from tried(race.RACE, lambda: [race.race(subject, where, self._options)])
         if self._peers_seconds is not None and self.capabilities.create:
             seconds = self._peers_seconds
-            yield from _tried(peers.PROBE, lambda: peers.meet(subject, seconds))
+            yield from tried(peers.PROBE, lambda: peers.meet(subject, seconds))
 
     def _settle(self, subject: Subject, locks: str | None) -> Iterator[Finding]:
         """Have it decided, as for a new session, whether one can be made here."""
@@ -187,7 +194,7 @@ class Examination:
         except TapstoreError as exc:
             return None, [Finding(SESSION, "fatal", str(exc))]
         self.session_id = config.session_id
-        return config, _tried(SESSION, lambda: [self._remembered(config)])
+        return config, tried(SESSION, lambda: [self._remembered(config)])
 
     def _remembered(self, config: SessionConfig) -> Finding:
         known = config.capabilities
@@ -218,6 +225,17 @@ class Examination:
         if tried:
             yield from self._leases(subject, tried)
 
+    def _artifacts(self, config: SessionConfig) -> Iterator[Finding]:
+        places = ArtifactPlaces(
+            self._store,
+            config,
+            storage_options=self._options,
+            artifact_options=self._artifact_options,
+            clock=self._clock,
+        )
+        with closing(places):
+            yield from artifacts.examine(places, self._clock)
+
     def _leases(self, subject: Subject, locks: str) -> Iterator[Finding]:
         try:
             opened = _service(subject, locks, self._clock)
@@ -226,7 +244,7 @@ class Examination:
             return
         with closing(opened) as service:
             yield leases.try_out(service, without_password(locks), self._clock)
-            yield from _tried(leases.LEASES, lambda: service.checkup((leases.NAME,)), "warning")
+            yield from tried(leases.LEASES, lambda: service.checkup((leases.NAME,)), "warning")
 
 
 def _service(subject: Subject, locks: str, clock: Clock) -> LockService:
@@ -249,16 +267,6 @@ def _leftovers(subject: Subject) -> Iterator[Finding]:
             f"removed {len(removed)} keys that an examination which was cut short had left",
             values={"removed": len(removed)},
         )
-
-
-def _tried(
-    name: str, probes: Callable[[], Iterable[Finding]], severity: Severity = "fatal"
-) -> Iterator[Finding]:
-    """What `probes` finds; that it fails is a finding, too, as bad as `severity` says."""
-    try:
-        yield from probes()
-    except (TapstoreError, OSError) as exc:
-        yield Finding(name, severity, f"it could not be tried: {exc}")
 
 
 def _words(found: Capabilities) -> str:

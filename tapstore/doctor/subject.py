@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tapstore.abc import Clock, Store
 from tapstore.doctor.workplace import Workplace
-from tapstore.errors import StoreError
+from tapstore.errors import StoreError, TapstoreError
 from tapstore.stores.retry import TRANSIENT
 from tapstore.stores.wrapper import WrapperStore
-from tapstore.types import Finding
+from tapstore.types import Finding, Severity
 
 Probe = Callable[["Subject"], Finding]
 
@@ -57,3 +57,13 @@ def patiently(subject: Subject, action: Callable[[], object]) -> None:
             if exc.errno not in TRANSIENT or attempt == FIRST_REPLY_ATTEMPTS - 1:
                 raise
             subject.clock.sleep(0.2 * 2**attempt)
+
+
+def tried(
+    name: str, probes: Callable[[], Iterable[Finding]], severity: Severity = "fatal"
+) -> Iterator[Finding]:
+    """What `probes` finds; that it fails is a finding, too, as bad as `severity` says."""
+    try:
+        yield from probes()
+    except (TapstoreError, OSError) as exc:
+        yield Finding(name, severity, f"it could not be tried: {exc}")

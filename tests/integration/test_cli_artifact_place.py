@@ -124,3 +124,38 @@ def test_options_for_the_place_come_from_the_configuration_file(here, monkeypatc
     refused = call("init", "-w", "memory://cli-artifact-place/s", "--artifacts", "big", "--json")
     assert refused.status == 7
     assert "nonsense" in refused.error["message"]
+
+
+def examined(called):
+    return {each["probe"]: each for each in called.json["findings"] if "artifacts" in each["probe"]}
+
+
+@pytest.mark.usefixtures("large")
+def test_doctor_tries_the_place_out_and_leaves_it_as_it_was(here):
+    before = {path: path.stat().st_mtime_ns for path in (here / "big").rglob("*") if path.is_file()}
+    found = examined(ok("doctor", "--json"))
+    assert {probe: each["severity"] for probe, each in found.items() if "mount" not in probe} == {
+        "artifacts-reach": "ok",
+        "artifacts-permissions": "ok",
+        "artifacts-exclusive-creation": "ok",
+        "artifacts-files": "ok",
+    }
+    assert found["artifacts-mount"]["values"]["point"]
+    after = {path: path.stat().st_mtime_ns for path in (here / "big").rglob("*") if path.is_file()}
+    assert after == before
+    assert not list((here / "big").rglob(".tapstore-doctor*"))
+
+
+def test_doctor_writes_nothing_where_the_place_is_not_mounted(here):
+    (here / "big").rename(here / "unmounted")
+    called = call("doctor", "--json")
+    assert called.status == 9
+    found = examined(called)
+    assert found.keys() == {"artifacts-reach"}
+    assert "is it mounted" in found["artifacts-reach"]["seen"]
+    assert not (here / "big").exists()
+
+
+def test_doctor_says_that_the_artifacts_of_a_copy_are_those_of_the_original():
+    shutil.copytree("s", "copy")
+    assert examined(ok("doctor", "copy", "--json"))["artifacts-reach"]["severity"] == "note"
