@@ -24,6 +24,8 @@ from tapstore.doctor import contest
 from tapstore.doctor.contest import Result
 from tapstore.errors import TapstoreError
 
+_START_SECONDS = 30
+
 
 class Team:
     """Threads that begin each race at the same moment."""
@@ -41,7 +43,8 @@ class Team:
         self._pool.shutdown(cancel_futures=True)
 
     def run(self, order: Mapping[str, Any]) -> list[Result]:
-        start = threading.Barrier(len(self._names))
+        # Where no further thread can be started, those that were wait for it.
+        start = threading.Barrier(len(self._names), timeout=_START_SECONDS)
 
         def contend(name: str) -> Result:
             start.wait()

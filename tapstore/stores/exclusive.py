@@ -25,6 +25,7 @@ from tapstore.stores.fileservers import FileServer
 
 _THREADS = 4
 _ROUNDS = 3
+_START_SECONDS = 30
 _BLOCK = 16 * 1024
 
 
@@ -74,7 +75,8 @@ def _by_trial(fs: Any, path: str) -> str:
 
 
 def _by_race(fs: Any, paths: list[str]) -> str:
-    start = threading.Barrier(_THREADS)
+    # Where no further thread can be started, those that were wait for it.
+    start = threading.Barrier(_THREADS, timeout=_START_SECONDS)
     payloads = [bytes([65 + number]) * _BLOCK for number in range(_THREADS)]
 
     def contend(path: str, payload: bytes) -> tuple[bool, bytes]:

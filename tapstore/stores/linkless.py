@@ -27,6 +27,7 @@ _NOREPLACE = 1
 
 _THREADS = 4
 _ROUNDS = 8
+_START_SECONDS = 30
 
 
 def why_refused(folder: str) -> str:
@@ -69,12 +70,11 @@ def rename(temp: str, path: str) -> None:
 
 
 def _lost_race(folder: str) -> str:
-    start = threading.Barrier(_THREADS)
+    # Where no further thread can be started, those that were wait for it.
+    start = threading.Barrier(_THREADS, timeout=_START_SECONDS)
 
     def contend(name: str, number: int) -> bool:
         temp = f"{name}-{number}"
-        with open(temp, "xb") as file:
-            file.write(b"%d" % number)
         start.wait()
         try:
             rename(temp, name)
@@ -87,6 +87,10 @@ def _lost_race(folder: str) -> str:
         for _ in range(_ROUNDS):
             name = f"{folder}/{TEMP_MARK}{os.urandom(8).hex()}"
             try:
+                # Not by the threads: on a full disk some would wait for one that failed.
+                for number in range(_THREADS):
+                    with open(f"{name}-{number}", "xb") as made:
+                        made.write(b"%d" % number)
                 won = list(pool.map(contend, [name] * _THREADS, range(_THREADS)))
                 with open(name, "rb") as file:
                     right = won.count(True) == 1 and file.read() == b"%d" % won.index(True)

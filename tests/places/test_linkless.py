@@ -218,6 +218,19 @@ def test_a_rename_that_looks_and_writes_in_two_steps_is_refused(fat, monkeypatch
     assert os.listdir(fat) == []
 
 
+def test_a_disk_that_is_full_in_the_middle_of_the_race_is_an_error_and_no_hang(fat, monkeypatch):
+    def fill_up(path, mode):
+        if path.endswith("-2"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return open(path, mode)
+
+    monkeypatch.setattr(linkless, "open", fill_up, raising=False)
+    monkeypatch.setattr(linkless, "_START_SECONDS", None)
+    with pytest.raises(UnsupportedOperationError, match="No space left"):
+        LocalStore(fat).put("a", b"x")
+    assert os.listdir(fat) == []
+
+
 def test_a_kernel_without_exclusive_rename_is_refused(fat, monkeypatch):
     def rename(_, path):
         raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
