@@ -1,7 +1,8 @@
 """A stream of one version of an object that goes on after its connection broke.
 
 It is fetched by one request.  If that breaks, the rest is asked for under the condition that the
-object still has the same ETag: bytes of two versions are never mixed.  Memory: one buffer.
+object still has the same ETag, and the reply is looked at, for a server may ignore the condition or
+the range: bytes of two versions are never mixed, and none come twice.  Memory: one buffer.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class Download(io.RawIOBase):
         self._body = reply["Body"]
         self._etag: str = bare(reply["ETag"])
         self._at = start
+        self._body_at = first_byte(reply)
         self._size = size
         self._begin = begin
         self._judge = judge
@@ -59,10 +61,8 @@ class Download(io.RawIOBase):
             refusal = None
             try:
                 if self._body is None:
-                    self._body = self._begin(self._at, self._etag)["Body"]
-                piece = self._body.read(min(len(view), self._size - self._at))
-                if not piece:
-                    raise ConnectionResetError(f"it ended after {self._at} of {self._size} bytes")
+                    self._go_on()
+                piece = self._next(len(view))
             except Refusal as exc:
                 refusal = exc
             # What the libraries below raise for a broken connection has no common base.
@@ -76,6 +76,28 @@ class Download(io.RawIOBase):
             if not may_pass(refusal) or not self._patience.pause(pauses, refusal):
                 raise self._failure(refusal) from refusal
 
+    def _go_on(self) -> None:
+        reply = self._begin(self._at, self._etag)
+        self._body, self._body_at = reply["Body"], first_byte(reply)
+        if bare(reply["ETag"]) != self._etag:
+            raise Refusal(
+                "get_object", "another version", number=None, status=412, nothing_done=True
+            )
+
+    def _next(self, most: int) -> bytes:
+        """At most so many bytes from where the stream is; what comes before that is left out."""
+        while True:
+            before = self._at - self._body_at
+            if before < 0:
+                raise ConnectionResetError(f"it went on at {self._body_at}, not at {self._at}")
+            wanted = min(before, BUFFER_BYTES) if before else min(most, self._size - self._at)
+            piece: bytes = self._body.read(wanted)
+            if not piece:
+                raise ConnectionResetError(f"it ended after {self._body_at} of {self._size} bytes")
+            self._body_at += len(piece)
+            if not before:
+                return piece
+
     def close(self) -> None:
         self._drop()
         super().close()
@@ -84,3 +106,9 @@ class Download(io.RawIOBase):
         body, self._body = self._body, None
         if body is not None:
             body.close()
+
+
+def first_byte(reply: dict[str, Any]) -> int:
+    """Where in the object the body of `reply` begins: at 0 if the server ignored the range."""
+    start = reply.get("ContentRange", "").removeprefix("bytes ").partition("-")[0]
+    return int(start) if start.isdigit() else 0

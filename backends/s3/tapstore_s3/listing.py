@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tapstore.errors import StoreError
 from tapstore.keys import TEMP_MARK, is_key
 from tapstore.types import ObjectInfo
 from tapstore_s3.etags import bare
@@ -152,8 +153,14 @@ class Listings:
             self._keeps_folders = server.lower().startswith(_KEEP_FOLDERS)
             yield page
             token = page.get("NextContinuationToken")
-            if not page.get("IsTruncated") or not token:
+            if not page.get("IsTruncated"):
                 return
+            if not token:
+                # Of a server that knows only the first version of LIST.
+                raise StoreError(
+                    "the server says that there is more to list, but not how to go on (no "
+                    "NextContinuationToken): it lacks ListObjectsV2, use another one"
+                )
 
 
 def _before(start_after: str, prefix: str) -> str | None:

@@ -42,10 +42,11 @@ _IMPLIED = {
 """Options of fsspec that say what is so anyway (None: any value), and are accepted for it."""
 
 _OURS = frozenset(
-    ("Bucket", "Key", "Body", "IfMatch", "IfNoneMatch", "Metadata", "MultipartUpload",
-     "PartNumber", "Prefix", "Range", "UploadId")
+    ("Bucket", "Key", "Body", "ContinuationToken", "Delimiter", "IfMatch", "IfNoneMatch",
+     "KeyMarker", "Metadata", "MultipartUpload", "PartNumber", "Prefix", "Range", "StartAfter",
+     "UploadId", "UploadIdMarker", "VersionId")
 )  # fmt: skip
-"""Parameters of requests that the store sets itself."""
+"""What the store sets itself, or what would hide a part of it or its newest state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,8 +132,11 @@ def no_reply(operation: str, error: Exception, hide: Hide) -> Refusal:
         number, sent = errno.ETIMEDOUT, False
     elif isinstance(error, bx.SSLError):
         number, sent = errno.EPROTO, "CERTIFICATE_VERIFY_FAILED" not in str(error)
-    elif isinstance(error, (bx.EndpointConnectionError, bx.ProxyConnectionError)):
+    elif isinstance(error, bx.EndpointConnectionError):
         number, sent = errno.ECONNREFUSED, False
+    elif isinstance(error, bx.ProxyConnectionError):
+        sent = not _before_the_proxy(error)
+        number = errno.ECONNRESET if sent else errno.ECONNREFUSED
     elif isinstance(error, bx.ReadTimeoutError):
         number = errno.ETIMEDOUT
     elif isinstance(error, (bx.HTTPClientError, bx.ConnectionError, bx.IncompleteReadError)):
@@ -152,11 +155,25 @@ def no_reply(operation: str, error: Exception, hide: Hide) -> Refusal:
     )
 
 
+def _before_the_proxy(error: Exception) -> bool:
+    """Whether no connection through the proxy came about.
+
+    urllib3 forgets that there was one when it closes it: a reply that was lost behind a proxy has
+    the same type.  What is not known for a failure to connect may have been sent.
+    """
+    from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+
+    cause = getattr(error.__cause__ or error.__context__, "original_error", None)
+    if isinstance(cause, (ConnectTimeoutError, NewConnectionError)):
+        return True
+    return isinstance(cause, OSError) and str(cause).startswith("Tunnel connection failed")
+
+
 def _about_replies(error: Exception) -> bool:
     from botocore import exceptions as bx
     from botocore.parsers import ResponseParserError
 
-    return isinstance(error, (bx.ChecksumError, ResponseParserError, bx.ResponseStreamingError))
+    return isinstance(error, (bx.ChecksumError, bx.FlexibleChecksumError, ResponseParserError))
 
 
 def _seconds(retry_after: str | None) -> float | None:
@@ -171,4 +188,6 @@ def _seconds(retry_after: str | None) -> float | None:
         moment = parsedate_to_datetime(retry_after)
     except ValueError:
         return None
+    # A date without a zone would be taken for one of this host's.
+    moment = moment.replace(tzinfo=moment.tzinfo or UTC)
     return max(0.0, (moment - datetime.now(UTC)).total_seconds())

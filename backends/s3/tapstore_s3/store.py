@@ -173,7 +173,7 @@ class S3Store(Store):
             return self._etags.if_match(lambda form: request(IfMatch=form), etag)
 
         def failure(refusal: Refusal) -> Exception:
-            if refusal.status == 412 or refusal.missing:
+            if refusal.status in (412, 416) or refusal.missing:
                 error = StoreError(
                     f"{key!r} in {self.url} was overwritten while it was read, and the connection "
                     "broke: read it again from the beginning"

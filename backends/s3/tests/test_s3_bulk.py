@@ -18,7 +18,7 @@ from tapstore.errors import (
     UnsupportedOperationError,
 )
 from tapstore.types import CREATE, OVERWRITE
-from tests.servers import proxy
+from tests.servers import proxy, stub_operations
 from tests.servers.faults import Cut, Hold, LoseReply, LoseRequest, refuse
 
 MIB = 1 << 20
@@ -92,6 +92,25 @@ def test_a_stream_that_breaks_never_mixes_versions(stub, place, store):
         place.write("a", b"b" * MIB)
         with pytest.raises(StoreError, match="overwritten while it was read"):
             stream.read()
+
+
+def test_a_stream_that_breaks_never_mixes_versions_where_conditions_are_ignored(stub, place, store):
+    stub.dialect.ignored.add("GetObject")
+    place.write("a", b"a" * MIB)
+    stub.rules.add(Cut(after_bytes=300_000), operation="GetObject")
+    with store.open("a") as stream:
+        assert stream.read(10) == b"a" * 10
+        place.write("a", b"b" * MIB)
+        with pytest.raises(StoreError, match="overwritten while it was read"):
+            stream.read()
+
+
+def test_a_stream_goes_on_where_it_was_on_a_server_without_ranges(stub, place, store, monkeypatch):
+    monkeypatch.setattr(stub_operations, "_range", lambda *_: None)
+    place.write("a", data := Pattern(MIB).read(-1) * 20)
+    stub.rules.add(Cut(after_bytes=600_000), operation="GetObject")
+    with store.open("a", start=300_000) as stream:
+        assert stream.read() == data[300_000:]
 
 
 def test_a_stream_that_breaks_at_its_end_is_noticed(stub, place, store):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import io
+from socketserver import BaseRequestHandler, ThreadingTCPServer
+from threading import Thread
 
 import pytest
 from s3_places import BucketPlace, connect
@@ -52,6 +54,54 @@ def test_a_write_that_may_have_happened_is_of_unknown_outcome(stub, store, fault
     with pytest.raises(OutcomeUnknownError, match="'a'"):
         store.put("a", b"x", mode)
     assert stub.counted()["PutObject"] == 1
+
+
+@pytest.fixture
+def losing_proxy():
+    """The URL of an HTTP proxy that takes each request and answers none."""
+
+    class Lose(BaseRequestHandler):
+        def handle(self):
+            self.request.recv(65_536)
+
+    with ThreadingTCPServer(("127.0.0.1", 0), Lose) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_a_reply_that_was_lost_behind_a_proxy_leaves_the_outcome_unknown(stub, losing_proxy):
+    config = {"proxies": {"http": losing_proxy}}
+    with (
+        connect("s3://bucket/a", stub, config_kwargs=config) as store,
+        pytest.raises(OutcomeUnknownError, match="'a'"),
+    ):
+        store.put("a", b"x")
+
+
+def test_a_proxy_that_is_not_there_was_sent_nothing(stub):
+    (port,) = free_ports(1)
+    config = {"proxies": {"http": f"http://127.0.0.1:{port}"}}
+    with (
+        connect("s3://bucket/a", stub, config_kwargs=config) as store,
+        pytest.raises(StoreError) as caught,
+    ):
+        store.put("a", b"x")
+    assert (type(caught.value), caught.value.errno) == (StoreError, errno.ECONNREFUSED)
+
+
+@pytest.mark.parametrize("zone", ["GMT", "-0000", ""])
+def test_a_moment_to_retry_at_may_come_without_a_zone(stub, store, zone):
+    text = f"Thu, 31 Dec 2099 23:59:59 {zone}".strip()
+    fault = Refuse(
+        503, body=b"<Error><Code>SlowDown</Code></Error>", headers=(("Retry-After", text),)
+    )
+    stub.rules.add(fault, operation="PutObject")
+    with pytest.raises(StoreError, match="throttles") as caught:
+        store.put("a", b"x")
+    assert caught.value.retry_after_seconds > 3600
 
 
 @pytest.mark.parametrize("fault", [LoseReply(), refuse(500, "InternalError")])

@@ -7,6 +7,7 @@ import random
 import pytest
 from s3_places import BucketPlace
 
+from tapstore.errors import StoreError
 from tapstore_s3.listing import Listings, UnsortedError
 
 PAGE = 3
@@ -88,3 +89,18 @@ def test_a_marker_of_a_folder_is_no_key(stub_s3_server):
     with place.open() as store:
         assert [info.key for info in store.list()] == ["folder/a"]
         assert list(store.children("folder/")) == ["a"]
+
+
+def test_a_listing_that_cannot_go_on_is_an_error_and_not_a_short_one(request):
+    place = BucketPlace(request.getfixturevalue("stub_s3_server"))
+    for name in "abcd":
+        place.write(name, b"")
+    with place.open() as store:
+
+        def send(operation, **parameters):
+            page = store._send(operation, **{"MaxKeys": PAGE, **parameters})
+            page.pop("NextContinuationToken", None)
+            return page
+
+        with pytest.raises(StoreError, match="not how to go on"):
+            list(Listings(send, place.below).objects("", ""))

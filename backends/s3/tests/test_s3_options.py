@@ -41,6 +41,7 @@ def test_a_url_that_names_none_is_refused(url):
      ({"client_kwargs": {"region": "x"}}, r"client_kwargs.*region_name.*\['region'\]"),
      ({"config_kwargs": {"retries": {"max_attempts": 3}}}, "'retries' cannot be set"),
      ({"s3_additional_kwargs": {"IfMatch": "x"}}, "IfMatch"),
+     ({"s3_additional_kwargs": {"VersionId": "x", "StartAfter": "x"}}, "StartAfter.*VersionId"),
      ({"key": "only"}, "'secret'"), ({"secret": "only"}, "'key'"),
      ({"use_listings_cache": True}, "use_listings_cache"),
      ({"asynchronous": True}, "asynchronous")],
