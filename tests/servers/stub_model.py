@@ -142,6 +142,10 @@ class Model:
         if found is None:
             raise S3Error(404, "NoSuchKey", "The specified key does not exist.")
         wanted, unwanted = conditions.if_match, conditions.if_none_match
+        if self._ignores("GetObject", "If-Match"):
+            wanted = None
+        if self._ignores("GetObject", "If-None-Match"):
+            unwanted = None
         if wanted is not None and not _same(wanted, found):
             raise self._failed("If-Match")
         if unwanted is not None and _same(unwanted, found):
