@@ -2,7 +2,7 @@
 
 CREATE is `hardlink@openssh.com`: `link(2)` on the server.  OVERWRITE is
 `posix-rename@openssh.com`, the data is flushed by `fsync@openssh.com`.  A lost connection is made
-anew by the next call, also in a forked child.
+anew by the next call, also in a forked child; a server that is silent for a minute has lost it.
 
 Not promised: anything on servers without these extensions (refused).
 
@@ -13,6 +13,7 @@ the future, where `relatime` leaves it alone; it is part of the version.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
@@ -32,6 +33,9 @@ _EXTENDED = 200
 
 _CHANNELS = 4
 """sshd allows 10 for each connection; fsspec holds one, and others may share it."""
+
+ANSWER_SECONDS = 60.0
+"""Who is silent for so long is taken for gone: of a network that was cut nobody is told."""
 
 _CHUNK = 32 * 1024
 """Bytes in one request."""
@@ -190,9 +194,13 @@ class SftpFiles(FileServer):
                 self._idle = [idle for idle in self._idle if not idle.sock.closed]
                 sftp = self._idle.pop() if self._idle else None
             if sftp is None:
-                sftp = client.open_sftp()
+                sftp = _new_channel(client)
             try:
                 yield sftp
+            except TimeoutError:
+                # What it would still answer is not waited for, nor taken for another answer.
+                client.close()
+                raise
             except OSError:
                 # The server has answered.
                 self._give_back(client, sftp)
@@ -207,6 +215,29 @@ class SftpFiles(FileServer):
         with self._lock:
             if client is self._fs.client:
                 self._idle.append(sftp)
+
+
+def _new_channel(client: Any) -> Any:
+    silent = threading.Event()
+
+    def leave() -> None:
+        silent.set()
+        client.close()
+
+    # paramiko waits for an hour for a channel, and without end for what is to run in it.
+    watch = threading.Timer(ANSWER_SECONDS, leave)
+    watch.daemon = True
+    watch.start()
+    try:
+        sftp = client.open_sftp()
+    except Exception as exc:
+        if silent.is_set():
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from exc
+        raise
+    finally:
+        watch.cancel()
+    sftp.get_channel().settimeout(ANSWER_SECONDS)
+    return sftp
 
 
 def _found(path: str, action: Callable[[str], T]) -> T:

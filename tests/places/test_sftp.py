@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 
 import paramiko
 import pytest
 
 from tapstore.errors import StoreError, UnsupportedOperationError
 from tapstore.keys import TEMP_MARK
+from tapstore.stores import sftp
 from tapstore.stores.fileservers import adapt
 from tapstore.stores.sftp import SftpFiles
 from tapstore.testing.stores import StoreTests
@@ -100,6 +102,31 @@ def test_a_lost_connection_is_made_anew(place):
         store.put("a", b"1")
         files_of(store)._fs.client.close()
         assert store.get("a").data == b"1"
+
+
+def descendants(pid):
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield int(child)
+        yield from descendants(child)
+
+
+@pytest.mark.parametrize("idle", [True, False], ids=["channel", "connection"])
+def test_a_server_that_falls_silent_is_left_for_a_new_connection(
+    place, sftp_server, monkeypatch, idle
+):
+    monkeypatch.setattr(sftp, "ANSWER_SECONDS", 1.0)
+    with place.open() as store:
+        store.put("a", b"1")
+        if not idle:
+            files_of(store).close()
+        silent = list(descendants(sftp_server.process.pid))
+        for pid in silent:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            assert store.get("a").data == b"1"
+        finally:
+            for pid in silent:
+                os.kill(pid, signal.SIGCONT)
 
 
 def test_a_channel_that_broke_is_not_used_again(place):
