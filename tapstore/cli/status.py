@@ -54,6 +54,8 @@ def status(invocation: Invocation) -> None:
         "phases": list(tapfile.phases),
         "slots": slots,
         "artifacts": [artifact_value(a) for a in tapfile.artifacts],
+        "artifacts_place": mask_url(session.config.artifacts) or None,
+        "artifacts_above_bytes": session.config.artifacts_above_bytes,
         "signals": session.signals(),
         "parked": [
             f"{configs.CONFLICTS_PREFIX}/{name}"
@@ -212,6 +214,10 @@ def _waits_for(tapfile: Tapfile, slot: dict[str, Any]) -> str:
 
 def _notes(value: dict[str, Any]) -> list[str]:
     notes = []
+    if place := value["artifacts_place"]:
+        above = value["artifacts_above_bytes"]
+        which = "new artifacts" if above is None else f"new artifacts of more than {above} bytes"
+        notes.append(f"{which} go to {place}")
     if value["signals"]:
         notes.append(f"signals given: {', '.join(value['signals'])}")
     notes += [_parked(key) for key in value["parked"]]

@@ -126,6 +126,16 @@ def test_options_for_the_place_come_from_the_configuration_file(here, monkeypatc
     assert "nonsense" in refused.error["message"]
 
 
+def test_status_says_where_the_bytes_go(here):
+    shown = ok("status", "--json").json
+    place = f"file://{here}/big"
+    assert (shown["artifacts_place"], shown["artifacts_above_bytes"]) == (place, 5)
+    assert f"new artifacts of more than 5 bytes go to {place}" in ok("status").out.splitlines()
+    ok("init", "-w", "plain")
+    shown = ok("status", "-w", "plain", "--json").json
+    assert (shown["artifacts_place"], shown["artifacts_above_bytes"]) == (None, None)
+
+
 def examined(called):
     return {each["probe"]: each for each in called.json["findings"] if "artifacts" in each["probe"]}
 
