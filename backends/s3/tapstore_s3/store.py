@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import io
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from functools import partial
 from typing import Any, BinaryIO, TypeVar, cast
 
@@ -256,7 +256,8 @@ class S3Store(Store):
 
     def _body(self, reply: dict[str, Any]) -> bytes:
         refusal = None
-        with reply["Body"] as body:
+        # Entered by itself it gives the stream below, which compares no checksum and no length.
+        with closing(reply["Body"]) as body:
             try:
                 data: bytes = body.read()
             # What the libraries below raise for a broken connection has no common base.
@@ -267,10 +268,12 @@ class S3Store(Store):
         return data
 
     def _judge_body(self, error: Exception) -> Refusal:
+        from botocore.exceptions import FlexibleChecksumError
         from urllib3.exceptions import HTTPError
 
         refusal = self._connection.judge("get_object", error)
-        if isinstance(error, HTTPError):
+        # The bytes were damaged on their way, or did not come: asked for again, they may.
+        if isinstance(error, (HTTPError, FlexibleChecksumError)):
             refusal.errno = errno.ECONNRESET
         return refusal
 

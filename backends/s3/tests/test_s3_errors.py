@@ -22,6 +22,7 @@ from tapstore.errors import (
 )
 from tapstore.types import CREATE, OVERWRITE, Update
 from tapstore_s3 import open_store
+from tests.servers import stub_operations
 from tests.servers.faults import Cut, LoseReply, LoseRequest, Refuse, refuse
 from tests.servers.process import free_ports
 from tests.servers.stub_s3 import Stub
@@ -54,6 +55,22 @@ def test_a_write_that_may_have_happened_is_of_unknown_outcome(stub, store, fault
     with pytest.raises(OutcomeUnknownError, match="'a'"):
         store.put("a", b"x", mode)
     assert stub.counted()["PutObject"] == 1
+
+
+def test_a_body_that_does_not_fit_its_checksum_may_be_asked_for_again(stub, monkeypatch):
+    answered = stub_operations.get_object
+
+    def damaged(*request):
+        status, headers, body = answered(*request)
+        return status, [*headers, ("x-amz-checksum-crc32", "AAAAAA==")], body
+
+    monkeypatch.setitem(stub_operations.OPERATIONS, "GetObject", damaged)
+    config = {"response_checksum_validation": "when_supported"}
+    with BucketPlace(stub, config_kwargs=config).open() as store:
+        store.put("a", b"x")
+        with pytest.raises(StoreError, match="checksum") as caught:
+            store.get("a")
+    assert caught.value.errno == errno.ECONNRESET
 
 
 @pytest.fixture
