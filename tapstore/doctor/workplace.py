@@ -91,7 +91,10 @@ class Workplace:
             too_old = max(info.modified for info in infos) < now - RUN_SECONDS
             if too_old or self._is_over(word):
                 keys = {info.key for info in infos}
-                removed += sorted(keys - _remove(self._store, keys, last=word))
+                stuck = _remove(self._store, keys, last=word)
+                removed += sorted(keys - stuck)
+                if not stuck:
+                    self._remove_temporary(word.split("/")[1])
         return tuple(removed)
 
     def _is_over(self, word: str) -> bool:
@@ -105,14 +108,18 @@ class Workplace:
         """Remove the folders that were made for the run, where there are folders."""
         if not self._store_has_files():
             return
-        # Ctrl-C in the middle of a write may have left what is no key, a temporary file.
-        shutil.rmtree(self._store.local_path(f"{FOLDER}/{self.name}"), ignore_errors=True)
+        self._remove_temporary(self.name)
         top = self._store.local_path(FOLDER)
         # Those that are not empty stay.  A run under way makes its folders again if need be.
         below = (folder for folder, _, _ in os.walk(top, topdown=False))
         for folder in (*below, *self._new_folder):
             with suppress(OSError):
                 os.rmdir(folder)
+
+    def _remove_temporary(self, run: str) -> None:
+        # Whoever is stopped in the middle of a write leaves what is no key, a temporary file.
+        if run != PEERS and self._store_has_files():
+            shutil.rmtree(self._store.local_path(f"{FOLDER}/{run}"), ignore_errors=True)
 
     def _store_has_files(self) -> bool:
         try:

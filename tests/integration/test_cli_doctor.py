@@ -284,8 +284,8 @@ def test_ctrl_c_leaves_nothing(start, tmp_path, arguments):
 
 
 def test_what_a_crash_left_the_next_run_removes(start, tmp_path):
-    process = start(str(tmp_path), "--peers", "--wait", "60")
-    wait_for(process, "locks")
+    process = start(str(tmp_path), "--race")
+    wait_for(process, "exclusive-creation")
     process.kill()
     process.communicate()
     assert os.listdir(tmp_path) == [".tapstore-doctor"]

@@ -21,12 +21,14 @@ from tapstore.types import OVERWRITE
 
 CRASH = """
 import os, sys
+from tapstore.keys import TEMP_MARK
 from tapstore.doctor.workplace import Workplace
 from tapstore.stores.local import LocalStore
 store = LocalStore(sys.argv[1])
 work = Workplace(store)
 work.begin()
 store.put(work.key("left"), b"?")
+open(store.local_path(work.key("left"))[:-4] + TEMP_MARK + "half", "xb").close()
 os.kill(os.getpid(), 9)
 """
 
