@@ -5,12 +5,14 @@ set -eu
 
 : "${REDIS_PASSWORD:?is not set: copy .env.example to .env and fill it in}"
 folder=${REDIS_FOLDER:-/data}
+# A word in quotes may hold spaces, and quotes behind a backslash.
+quoted=$(printf '%s' "$REDIS_PASSWORD" | sed 's/[\\"]/\\&/g')
 
 umask 077
 cat >"$folder/redis.conf" <<END
 port ${REDIS_PORT:-6379}
 dir $folder
-requirepass $REDIS_PASSWORD
+requirepass "$quoted"
 appendonly yes
 appendfsync always
 maxmemory-policy noeviction

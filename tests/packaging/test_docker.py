@@ -287,7 +287,7 @@ def test_redis_is_started_with_a_password_that_nobody_sees(tmp_path):
     entry.write_text('#!/bin/sh\nexec "$@"\n')
     entry.chmod(0o755)
     [port] = free_ports(1)
-    password = secrets.token_hex(10)
+    password = f"{secrets.token_hex(10)} \"'\\x41 $HOME #"
     known = environment(REDIS_PASSWORD=password, REDIS_FOLDER=tmp_path, REDIS_PORT=port)
     known["PATH"] = f"{tmp_path}{os.pathsep}{known['PATH']}"
     process = Process("redis", ["sh", DOCKER / "redis" / "start.sh"], tmp_path, env=known)
