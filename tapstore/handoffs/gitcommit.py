@@ -61,7 +61,7 @@ class GitCommits:
 
         Raises as for 10 digits.
         """
-        if _NO_REF.match(ref):
+        if len(ref) > 1000 or _NO_REF.match(ref):
             raise FormatError(f"{_cut(ref)} is no name of a branch, tag or commit")
         found = self._run(
             "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}", none=True
