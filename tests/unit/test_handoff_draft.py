@@ -147,6 +147,11 @@ def test_a_refused_draft_is_a_malformed_call():
     assert (caught.value.exit_code, isinstance(caught.value, FormatError)) == (2, True)
 
 
+def test_what_begins_with_tapstore_is_kept_for_tools():
+    with pytest.raises(DraftError, match="Line 5: header 'tapstore-attempt' is reserved"):
+        check(NOTE + "tapstore-attempt: 2\n")
+
+
 def test_a_commit_that_is_malformed_is_not_asked_for():
     asked = []
     with pytest.raises(DraftError, match="exactly 10 hexadecimal characters; got '--all'"):

@@ -219,6 +219,8 @@ def test_the_largest_headers_and_the_largest_body_are_read_again():
     assert message.parse(data) == full
     with pytest.raises(FormatError, match="headers have more"):
         message.render(replace(full, headers={**headers, "x": headers["x"] + "y"}, body=""))
+    with pytest.raises(FormatError, match="headers have more"):
+        message.parse(data.replace(b"y\n", b"yy\n", 1).replace(b"z", b"", 1))
     with pytest.raises(FormatError, match="it has 1,048,577 bytes"):
         message.render(replace(full, body=full.body + "z"))
 

@@ -35,6 +35,12 @@ def test_the_order_of_names_is_that_of_priority_time_and_sequence(one, other):
     assert (one < other) == (str(one) < str(other))
 
 
+def test_names_compare_as_a_listing_sorts_them():
+    one, other = (names.name_for(50, Stamp(0, 1), sender, ["x"]) for sender in ("a-b", "a"))
+    assert sorted([other, one]) == [one, other]
+    assert sorted([str(other), str(one)]) == [str(one), str(other)]
+
+
 @given(stamps, roles)
 def test_an_id_is_read_as_what_was_written(stamp, sender):
     assert names.parse_id(names.render_id(stamp, sender)) == (stamp, sender)
@@ -91,6 +97,11 @@ def test_all_recipients_are_in_the_name_as_long_as_they_have_room():
     name = names.name_for(50, Stamp(0, 1), "a", fitting)
     assert (len(str(name)), name.more) == (MAX_NAME_BYTES, 0)
     assert names.name_for(50, Stamp(0, 1), "a", [*fitting[:2], "d" * 14]).more == 1
+
+
+def test_the_number_of_the_others_has_room_too():
+    fitting = ["b" * 60, "c" * 60, "d" * 13]
+    assert names.name_for(50, Stamp(0, 1), "a", [*fitting, "e"]).more == 2
 
 
 @pytest.mark.parametrize("role", ["coder", "QA", "code-reviewer-2", "v1.2", "审查", "a" * 60])
