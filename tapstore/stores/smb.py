@@ -2,7 +2,7 @@
 
 CREATE makes a hard link that must not replace; OVERWRITE renames and replaces.  All is opened so
 that others may read, rename and delete meanwhile.  A lost connection is made anew by the next
-call, also in a forked child.
+call, also in a forked child; a server that is silent for a minute has lost it.
 
 Not promised: that names which differ only in case are two (most servers
 take them for one: the second CREATE is refused); anything on servers without hard links (FAT,
@@ -17,6 +17,7 @@ import random
 import stat
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -32,6 +33,10 @@ _SHARED = "rwd"
 _CHUNK = 1 << 20
 _CONNECTIONS = 4
 _PATIENCE_SECONDS = 10.0
+
+ANSWER_SECONDS = 60.0
+"""Who is silent for so long is taken for gone: of a network that was cut nobody is told."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _ACCESS_DENIED = 0xC0000022
@@ -178,14 +183,16 @@ class SmbFiles(FileServer):
         with self._turns:
             with self._lock:
                 cache = self._idle.pop() if self._idle else {}
-            fs = self._fs
-            # smbclient knows no credentials for a connection that it has to make anew by itself.
-            self._client.register_session(
-                fs.host, username=fs.username, password=fs.password, port=fs._port,
-                encrypt=fs.encrypt, connection_timeout=fs.timeout, connection_cache=cache,
-            )  # fmt: skip
             try:
-                yield {"port": fs._port, "connection_cache": cache}
+                self._log_in(cache)
+            except BaseException:
+                self._part_with(cache)
+                raise
+            try:
+                yield {"port": self._fs._port, "connection_cache": cache}
+            except TimeoutError:
+                self._part_with(cache)
+                raise
             except OSError:
                 # The server has answered.
                 self._give_back(cache)
@@ -194,6 +201,45 @@ class SmbFiles(FileServer):
                 self._part_with(cache)
                 raise
             self._give_back(cache)
+
+    def _log_in(self, cache: dict[str, Any]) -> None:
+        fs = self._fs
+        name = f"{fs.host.lower()}:{fs._port}"  # under which smbclient looks for it
+        if name not in cache or not cache[name].transport.connected:
+            cache[name] = self._new_connection()
+        # smbclient knows no credentials for a connection that it has to make anew by itself.
+        self._client.register_session(
+            fs.host, username=fs.username, password=fs.password, port=fs._port,
+            encrypt=fs.encrypt, connection_timeout=fs.timeout, connection_cache=cache,
+        )  # fmt: skip
+
+    def _new_connection(self) -> Any:
+        fs = self._fs
+        # Each is a client of its own: Samba hands a further connection of a client over to the
+        # process of its first, and if that one is about to end, nobody answers on it.
+        made = import_module("smbprotocol.connection").Connection(uuid.uuid4(), fs.host, fs._port)
+        receive = made.receive
+
+        def receive_in_time(
+            request: Any,
+            wait: bool = True,
+            timeout: float | None = None,
+            *args: Any,
+            **options: Any,
+        ) -> Any:
+            # Nobody who calls this gives a time-out, and without one it waits for ever.
+            try:
+                return receive(request, wait, timeout or ANSWER_SECONDS, *args, **options)
+            except Exception as exc:
+                if request.response_event.is_set():
+                    raise
+                # What it would still answer is not waited for: closing asks it no more.
+                made.transport.close()
+                raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)) from exc
+
+        made.receive = receive_in_time
+        made.connect(timeout=fs.timeout)
+        return made
 
     def _give_back(self, cache: dict[str, Any]) -> None:
         with self._lock:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from tapstore.abc import Store
@@ -40,3 +43,23 @@ class ServedPlace(Place):
             for folder, _, files in os.walk(self.folder)
             for name in files
         }
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The processes that serve the connections of a server."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield int(child)
+        yield from descendants(int(child))
+
+
+@contextmanager
+def stopped(pids: Iterable[int]) -> Iterator[None]:
+    """Keep these processes from answering during the block."""
+    silent = list(pids)
+    for pid in silent:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in silent:
+            os.kill(pid, signal.SIGCONT)

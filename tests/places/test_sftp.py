@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
 import paramiko
 import pytest
@@ -17,7 +16,7 @@ from tapstore.stores.sftp import SftpFiles
 from tapstore.testing.stores import StoreTests
 from tapstore.types import OVERWRITE, Capabilities
 from tests.places import races
-from tests.places.served import ServedPlace
+from tests.places.served import ServedPlace, descendants, stopped
 from tests.servers.process import free_ports
 
 
@@ -104,12 +103,6 @@ def test_a_lost_connection_is_made_anew(place):
         assert store.get("a").data == b"1"
 
 
-def descendants(pid):
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        yield int(child)
-        yield from descendants(child)
-
-
 @pytest.mark.parametrize("idle", [True, False], ids=["channel", "connection"])
 def test_a_server_that_falls_silent_is_left_for_a_new_connection(
     place, sftp_server, monkeypatch, idle
@@ -119,14 +112,8 @@ def test_a_server_that_falls_silent_is_left_for_a_new_connection(
         store.put("a", b"1")
         if not idle:
             files_of(store).close()
-        silent = list(descendants(sftp_server.process.pid))
-        for pid in silent:
-            os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(descendants(sftp_server.process.pid)):
             assert store.get("a").data == b"1"
-        finally:
-            for pid in silent:
-                os.kill(pid, signal.SIGCONT)
 
 
 def test_a_channel_that_broke_is_not_used_again(place):

@@ -10,11 +10,12 @@ import smbclient
 
 from tapstore.errors import StoreError, UnsupportedOperationError
 from tapstore.keys import TEMP_MARK
+from tapstore.stores import smb
 from tapstore.stores.smb import SmbFiles
 from tapstore.testing.stores import StoreTests
 from tapstore.types import CREATE, OVERWRITE, Capabilities
 from tests.places import races
-from tests.places.served import ServedPlace
+from tests.places.served import ServedPlace, descendants, stopped
 
 
 @pytest.fixture
@@ -90,6 +91,18 @@ def test_a_lost_connection_is_made_anew(place):
             for connection in cache.values():
                 connection.transport.close()
         assert store.get("a").data == b"1"
+
+
+def test_a_server_that_falls_silent_is_left_for_a_new_connection(place, smb_server, monkeypatch):
+    monkeypatch.setattr(smb, "ANSWER_SECONDS", 1.0)
+    # Some processes help with every new connection.
+    helpers = set(descendants(smb_server.process.pid))
+    with place.open() as store:
+        store.put("a", b"1")
+        with stopped(set(descendants(smb_server.process.pid)) - helpers):
+            assert store.get("a").data == b"1"
+            store.put("b", b"2")
+        assert {info.key for info in store.list()} == {"a", "b"}
 
 
 def test_a_forked_child_has_a_connection_of_its_own(place):
