@@ -23,12 +23,8 @@ WAIT_SECONDS = 10.0
 """For others that are not stopped, but have always been faster."""
 
 PAUSE_SECONDS = (0.004, 0.008)
-"""Between two looks of who is first in line, from and to.  Shorter ones cost the one at work more
-than they gain for who waits."""
-
-LINE_PAUSE_SECONDS = (0.008, 0.016)
-"""Of all others: many who look often would take the processor from the one at work.  Neither
-grows: newcomers must not look more often than who has waited for long."""
+"""Between two looks, from and to.  It does not grow: newcomers must not look more often than who
+has waited for long.  Shorter ones cost the one at work more than they gain for who waits."""
 
 
 class Turns:
@@ -73,49 +69,20 @@ class Turns:
 
     def _wait(self, fd: int) -> bool:
         """Whether our turn came; else somebody keeps it."""
-        if _lock(fd):
-            return True
-        assert self._path is not None
         started = since = self._clock.monotonic()
         turn = 0
-        with _Line(os.path.dirname(self._path)) as line:
-            while True:
-                now = self._clock.monotonic()
-                began = os.fstat(fd).st_mtime_ns
-                if began != turn:
-                    turn, since = began, now
-                stuck = now - since >= STUCK_SECONDS
-                if stuck or turn == self._given_up_on or now - started >= WAIT_SECONDS:
-                    # Waiting once for the same turn is enough.
-                    self._given_up_on = turn
-                    return False
-                pause = PAUSE_SECONDS if line.is_first() else LINE_PAUSE_SECONDS
-                self._clock.sleep(random.uniform(*pause))
-                if _lock(fd):
-                    return True
-
-
-class _Line:
-    """Those who wait for one file, with one of them first; its folder is what they lock."""
-
-    def __init__(self, folder: str) -> None:
-        self._first = False
-        try:
-            self._fd: int | None = os.open(folder, os.O_RDONLY)
-        except OSError:
-            self._fd = None  # Windows opens no folders
-
-    def __enter__(self) -> _Line:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        if self._fd is not None:
-            _unlock(self._fd)
-
-    def is_first(self) -> bool:
-        """Whether we are first; once that is so, it stays so.  If nothing can tell, we are."""
-        self._first = self._first or self._fd is None or _lock(self._fd)
-        return self._first
+        while not _lock(fd):
+            now = self._clock.monotonic()
+            began = os.fstat(fd).st_mtime_ns
+            if began != turn:
+                turn, since = began, now
+            stuck = now - since >= STUCK_SECONDS
+            if stuck or turn == self._given_up_on or now - started >= WAIT_SECONDS:
+                # Waiting once for the same turn is enough.
+                self._given_up_on = turn
+                return False
+            self._clock.sleep(random.uniform(*PAUSE_SECONDS))
+        return True
 
 
 def _lock(fd: int) -> bool:

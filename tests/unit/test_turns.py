@@ -12,13 +12,7 @@ import pytest
 
 from tapstore.abc import Clock
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.sessions.turns import (
-    LINE_PAUSE_SECONDS,
-    PAUSE_SECONDS,
-    STUCK_SECONDS,
-    WAIT_SECONDS,
-    Turns,
-)
+from tapstore.sessions.turns import STUCK_SECONDS, WAIT_SECONDS, Turns
 
 
 class SleepCounter(Clock):
@@ -73,37 +67,6 @@ def test_of_many_one_has_its_turn_at_a_time(path):
     for thread in threads:
         thread.join()
     assert most == [1] * 80
-
-
-def test_of_many_who_wait_only_the_first_looks_often(path):
-    class Pauses(SleepCounter):
-        def __init__(self, meanwhile=lambda: None):
-            super().__init__()
-            self.all = []
-            self.meanwhile = meanwhile
-
-        def sleep(self, seconds):
-            super().sleep(seconds)
-            self.all.append(seconds)
-            self.meanwhile()
-
-    def within(pauses, limits):
-        return pauses and all(limits[0] <= pause <= limits[1] for pause in pauses)
-
-    def come_later():
-        first.meanwhile = lambda: None
-        with Turns(path, second).taken():
-            pass
-
-    first, second = Pauses(come_later), Pauses()
-    with Turns(path, SleepCounter()).taken(), Turns(path, first).taken():
-        pass
-    assert within(first.all, PAUSE_SECONDS)
-    assert within(second.all, LINE_PAUSE_SECONDS)
-    third = Pauses()
-    with Turns(path, SleepCounter()).taken(), Turns(path, third).taken():
-        pass
-    assert within(third.all, PAUSE_SECONDS), "who was first has left the line"
 
 
 def test_a_turn_that_does_not_end_is_not_waited_for_in_the_end(path, clock):
