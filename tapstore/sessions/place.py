@@ -16,7 +16,6 @@ from tapstore.errors import NotAllowedError, UnsupportedOperationError
 from tapstore.record import sha256
 from tapstore.sessions import config as configs
 from tapstore.sessions.config import SessionConfig, new_id
-from tapstore.stores import mounts
 from tapstore.stores.known import KnownStore
 from tapstore.stores.local import LocalStore
 from tapstore.stores.locked import TTL_SECONDS, LockedStore
@@ -62,6 +61,9 @@ def refuse_mount(store: Store) -> None:
     """Raise `UnsupportedOperationError` for a folder whose mount can lose what is written there."""
     # Each host has options of its own: an opener's are not those that were looked at.
     if isinstance(store, LocalStore):
+        # Not at the top: its patterns cost each start some milliseconds, and who opens needs none.
+        from tapstore.stores import mounts
+
         mounts.refuse(store.root)
 
 

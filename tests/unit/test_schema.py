@@ -66,6 +66,12 @@ def test_a_good_document_passes():
     schema.check(GOOD | {"participants": [], "artifacts": []})
 
 
+def test_the_schema_says_nothing_of_fields_that_it_does_not_list():
+    shipped = json.loads(Path(schema.__file__).with_name("tapfile.schema.json").read_text())
+    assert set(shipped) <= {"$schema", "$id", "title", "description", "type", "required",
+                            "properties", "$defs"}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [("participants", None), ("participants.0.status", "asleep"), ("artifacts.0.path", 7),
