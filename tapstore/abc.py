@@ -92,6 +92,12 @@ class Store(ABC):
         `UnsupportedOperationError` where `capabilities.conditional_delete` is false.
         """
 
+    def drop_empty_folders(self, key: str, *, below: str) -> None:  # noqa: B027 - optional
+        """Remove the folders that led to `key` and hold nothing now, those below `below` only.
+
+        Nothing is lost if it does nothing, or is cut off; places without folders have none.
+        """
+
     @abstractmethod
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         """Yield the objects whose key starts with `prefix` and sorts after `start_after`.

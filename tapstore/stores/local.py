@@ -137,6 +137,15 @@ class LocalStore(Store):
         except NotFoundError:
             return
 
+    def drop_empty_folders(self, key: str, *, below: str) -> None:
+        folder = check_key(key).rpartition("/")[0]
+        while len(folder) > len(below) and folder.startswith(below):
+            try:
+                os.rmdir(f"{self.root}/{folder}")
+            except OSError:
+                return  # something lies in it, or somebody was faster
+            folder = folder.rpartition("/")[0]
+
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         return self._guarded(prefix, self._listing.objects(prefix, start_after))

@@ -46,6 +46,9 @@ class PrefixStore(WrapperStore):
     def delete(self, key: str, *, version: str | None = None) -> None:
         self.inner.delete(self._full(key), version=version)
 
+    def drop_empty_folders(self, key: str, *, below: str) -> None:
+        self.inner.drop_empty_folders(self._full(key), below=self._prefix + below)
+
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         found = self.inner.list(

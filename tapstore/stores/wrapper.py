@@ -53,6 +53,9 @@ class WrapperStore(Store):
     def delete(self, key: str, *, version: str | None = None) -> None:
         self.inner.delete(key, version=version)
 
+    def drop_empty_folders(self, key: str, *, below: str) -> None:
+        self.inner.drop_empty_folders(key, below=below)
+
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         return self.inner.list(prefix, start_after=start_after)
 

@@ -1,0 +1,111 @@
+"""Who has accepted what.  An attempt is a name that is created once: `<name>~<number>`.
+
+The highest number of a message holds it, until its lease has passed or it gives the message back;
+then the next number may be created.  That number decides nothing about how the message ends: a
+worker that was slow may still be the first to complete it.
+
+Time is that of the store: when it last saw the attempt written, and what it says now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tapstore.abc import Store
+from tapstore.errors import FormatError
+from tapstore.handoffs import message as messages
+from tapstore.handoffs.names import is_name
+from tapstore.handoffs.queue import records
+from tapstore.handoffs.queue.places import BATCH_MARK, Places, file_name, split_attempt
+from tapstore.handoffs.queue.records import Attempt
+from tapstore.handoffs.queue.settings import MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
+from tapstore.types import ObjectInfo
+
+_REMEMBERED = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """One listing of what is in process."""
+
+    attempts: Mapping[str, Mapping[int, ObjectInfo]]
+    """By the name of the message, and by number."""
+
+    batches: Mapping[str, ObjectInfo] = field(default_factory=dict)
+    """What lies there of batches, by file name."""
+
+    def latest(self, name: str) -> tuple[int, ObjectInfo] | None:
+        """The attempt that holds a message."""
+        numbers = self.attempts.get(name)
+        if not numbers:
+            return None
+        number = max(numbers)
+        return number, numbers[number]
+
+    def each(self) -> Iterator[tuple[str, int, ObjectInfo]]:
+        """Name, number and file of every attempt."""
+        for name, numbers in self.attempts.items():
+            for number, info in sorted(numbers.items()):
+                yield name, number, info
+
+
+class Attempts:
+    """The attempts in one mailbox."""
+
+    def __init__(self, store: Store, places: Places, *, lease_seconds: float) -> None:
+        """`lease_seconds` is for attempts that do not say how long they last."""
+        self._store = store
+        self._places = places
+        self._lease = lease_seconds
+        self._read: dict[tuple[str, str], Attempt | None] = {}
+
+    def look(self) -> InProcess:
+        """What is in process now."""
+        attempts: dict[str, dict[int, ObjectInfo]] = {}
+        batches = {}
+        for info in self._store.list(self._places.in_process):
+            name = file_name(info.key)
+            if name.startswith(BATCH_MARK):
+                batches[name] = info
+                continue
+            name, number = split_attempt(name)
+            if number and is_name(name):
+                attempts.setdefault(name, {})[number] = info
+        return InProcess(attempts, batches)
+
+    def read(self, name: str, number: int, info: ObjectInfo) -> Attempt | None:
+        """An attempt that was listed; None if it is gone, or is no message."""
+        at = (info.key, info.version)
+        if at not in self._read:
+            if len(self._read) >= _REMEMBERED:
+                self._read.clear()
+            found = records.fetch(self._store, info.key)
+            if found is None:
+                return None
+            try:
+                parsed = messages.parse(found.data, name=info.key)
+            except FormatError:
+                self._read[at] = None
+            else:
+                version = found.info.version
+                attempt = Attempt(info.key, name, number, version, parsed)
+                self._read[info.key, version] = attempt
+                return attempt
+        return self._read[at]
+
+    def has_ended(self, name: str, number: int, info: ObjectInfo, *, now: float) -> bool:
+        """Whether the message may be accepted again, as far as this attempt is concerned."""
+        age = now - info.modified
+        if age < MIN_LEASE_SECONDS:
+            return False  # no lease is shorter: need not be read
+        attempt = self.read(name, number, info)
+        if attempt is None:
+            # Somebody's rubbish must not hold a message for ever.
+            return age > self._lease
+        if attempt.released:
+            return True
+        lease = attempt.lease_seconds
+        if lease is None or not MIN_LEASE_SECONDS <= lease <= MAX_LEASE_SECONDS:
+            lease = self._lease
+        return age > lease

@@ -1,0 +1,97 @@
+"""How a message ends: completed or dead, whichever name is created first, and what is removed then.
+
+The record comes first.  Whatever a crash leaves of the states before it is passed over by everybody
+who looks at the record, and removed by whoever finds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tapstore.abc import Store
+from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError
+from tapstore.handoffs import message as messages
+from tapstore.handoffs.message import Message
+from tapstore.handoffs.queue import records
+from tapstore.handoffs.queue.places import Places
+from tapstore.handoffs.queue.records import Attempt
+from tapstore.types import CREATE, OVERWRITE
+
+
+class Endings:
+    """The ends of the messages in one mailbox."""
+
+    def __init__(self, store: Store, places: Places) -> None:
+        self._store = store
+        self._places = places
+
+    def record(self, name: str) -> Message | None:
+        """How a message ended; None if it did not yet, or its record was pruned."""
+        found = records.fetch(self._store, self._places.completed(name))
+        if found is None:
+            return None
+        try:
+            return messages.parse(found.data, name=found.info.key)
+        except FormatError:
+            # Whatever stands there keeps the message from being completed again.
+            return Message({}, "")
+
+    def complete(self, attempt: Attempt, *, at: float) -> Message:
+        """Have this attempt complete its message; returns the record that stands.
+
+        It is another's if that was faster: ask `is_of`.
+        """
+        record = records.completed(attempt, at=at)
+        try:
+            self._store.put(self._places.completed(attempt.name), messages.render(record), CREATE)
+        except AlreadyExistsError:
+            return self.record(attempt.name) or record
+        return record
+
+    def bury(self, name: str, message: Message, attempts: Iterable[Attempt], reason: str) -> None:
+        """Give a message up, unless it has ended; what is left of it is removed."""
+        attempts = tuple(attempts)
+        record = records.dead(message, attempts, at=self._store.now(), reason=reason)
+        try:
+            self._store.put(self._places.completed(name), messages.render(record), CREATE)
+        except AlreadyExistsError:
+            record = self.record(name) or record
+        self.clear(name, record, [attempt.key for attempt in attempts])
+
+    def clear(self, name: str, record: Message, keys: Iterable[str]) -> None:
+        """Remove what is left of a message that has ended: it no longer waits, then `keys`."""
+        if records.is_dead(record):
+            # A list of the dead without a look at everything that was ever completed.
+            reason = record.headers.get(records.REASON, "")
+            self._store.put(f"{self._places.dead}{name}", f"{reason}\n".encode(), OVERWRITE)
+        self.stop_waiting(name)
+        for key in keys:
+            self._store.delete(key)
+
+    def stop_waiting(self, name: str) -> None:
+        """Remove a message from those that wait."""
+        self._store.delete(self._places.waiting(name))
+
+    def has_ended(self, name: str) -> bool:
+        """Whether there is a record."""
+        return exists(self._store, self._places.completed(name))
+
+
+def exists(store: Store, key: str) -> bool:
+    """Whether there is something under a key."""
+    try:
+        store.head(key)
+    except NotFoundError:
+        return False
+    return True
+
+
+def is_of(record: Message, attempt: Attempt) -> bool:
+    """Whether it was this attempt that completed it."""
+    headers = record.headers
+    return (
+        not records.is_dead(record)
+        and records.number_of(record) == attempt.number
+        and headers.get(records.AGENT, "") == attempt.agent
+        and headers.get(records.INSTANCE, "") == attempt.instance
+    )

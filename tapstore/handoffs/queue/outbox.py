@@ -1,0 +1,235 @@
+"""Sends messages, and finishes what anybody began to send.
+
+A message to one role is sent by one step: its copy is created where it waits.  A message to many is
+written down first, whole, and then delivered copy by copy, by its sender or by whoever looks next,
+any number of times: a recipient gets it once, even if its first copy was already completed.
+
+Not promised: that `sent` has a message to one role whose sender died between the two steps (its
+recipient has it); that mail arrives while nobody looks.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+
+from tapstore.abc import Store
+from tapstore.errors import (
+    AlreadyExistsError,
+    FormatError,
+    InvalidKeyError,
+    NotFoundError,
+    OutcomeUnknownError,
+    StoreError,
+)
+from tapstore.handoffs import message as messages
+from tapstore.handoffs import names
+from tapstore.handoffs.draft import Draft
+from tapstore.handoffs.mailbox import Delivery, Queued
+from tapstore.handoffs.message import Message
+from tapstore.handoffs.names import is_name
+from tapstore.handoffs.queue import records, refusal
+from tapstore.handoffs.queue.endings import Endings
+from tapstore.handoffs.queue.patience import Patience
+from tapstore.handoffs.queue.places import PREFIX, Places, file_name, split_attempt
+from tapstore.handoffs.queue.sequence import Sequence
+from tapstore.types import CREATE
+
+
+class HandoffWarning(UserWarning):
+    """Something beside the matter did not succeed; the message says what remains to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Copies:
+    delivered: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+    reason: str = ""
+    conflict: str = ""
+
+
+class Outbox:
+    """What goes out of the mailboxes of a session.  For one thread at a time."""
+
+    def __init__(self, store: Store, *, roles: Callable[[], Collection[str]]) -> None:
+        """`roles` gives all roles of the session."""
+        self._store = store
+        self._roles = roles
+        self._patience = Patience(store)
+
+    def send(self, draft: Draft, sequence: Sequence) -> Queued:
+        """Queue a message and deliver it as far as possible."""
+        stamp = sequence.draw()
+        now = self._store.now()
+        name, message = draft.message(stamp, created_at=now)
+        return self.post(str(name), message, at=now)
+
+    def post(self, name: str, message: Message, *, at: float, retries: int = 0) -> Queued:
+        """The same, for a message that has an id.  `retries`: how often it failed before."""
+        places = Places(message.sender)
+        parsed = names.parse(name)
+        if len(message.recipients) == 1 and not retries:
+            copy = messages.deliver(message, recipient=message.recipients[0], at=at)
+            key = Places(copy.recipient).waiting(name)
+            self._store.put(key, messages.render(copy), CREATE)
+            try:
+                self._store.put(places.sent(name), messages.render(message), CREATE)
+            except AlreadyExistsError:
+                pass
+            except (StoreError, OutcomeUnknownError) as exc:
+                warnings.warn(
+                    f"{name} is delivered, but could not be noted in {places.sent_prefix}: {exc}",
+                    HandoffWarning,
+                    stacklevel=3,
+                )
+            return Queued(parsed, key, message)
+        key = f"{places.outbox}{name}" + (f"~{retries}" if retries else "")
+        self._store.put(key, messages.render(message), CREATE)
+        delivery = self._deliver(places, key)
+        waiting = delivery.waiting if delivery is not None else ()
+        return Queued(parsed, places.sent(name) if not waiting else key, message, waiting)
+
+    def deliver(self) -> Iterator[Delivery]:
+        """Finish what was begun, of all roles; what is tried again later is passed over."""
+        for folder in self._store.children(PREFIX):
+            try:
+                places = Places(folder.removesuffix("/"))
+            except InvalidKeyError:
+                continue
+            yield from self.deliver_of(places)
+
+    def deliver_of(self, places: Places, *, now: bool = False) -> Iterator[Delivery]:
+        """Finish what one role began; with `now` also what would be tried again later."""
+        keys = [info.key for info in self._store.list(places.outbox)]
+        for key in keys:
+            if is_name(split_attempt(file_name(key))[0]) and (now or self._patience.is_due(key)):
+                delivery = self._deliver(places, key)
+                if delivery is not None:
+                    yield delivery
+
+    def _deliver(self, places: Places, key: str) -> Delivery | None:
+        """Deliver one message as far as possible; None if somebody else was faster."""
+        found = records.fetch(self._store, key)
+        if found is None:
+            return None
+        name, _ = split_attempt(file_name(key))
+        try:
+            message = records.check_copy(found.data, name=name)
+            unknown = self._unknown(message, places)
+        except messages.UnfinishedError as exc:
+            if self._store.now() - found.info.modified < refusal.WRITING_SECONDS:
+                return None
+            return self._fail(places, key, str(exc))
+        except FormatError as exc:
+            return self._fail(places, key, str(exc))
+        if unknown:
+            return self._fail(places, key, unknown)
+        copies = self._copy(name, message)
+        if copies.conflict:
+            return self._fail(places, key, copies.conflict)
+        if copies.waiting:
+            tries = self._patience.note(key, copies.reason)
+            return Delivery(
+                name=name,
+                sender=places.role,
+                delivered=copies.delivered,
+                waiting=copies.waiting,
+                attempts=tries,
+                reason=copies.reason,
+            )
+        try:
+            self._store.put(places.sent(name), found.data, CREATE)
+        except AlreadyExistsError:
+            pass
+        self._store.delete(key)
+        self._patience.forget(key)
+        return Delivery(name=name, sender=places.role, delivered=copies.delivered)
+
+    def _unknown(self, message: Message, places: Places) -> str:
+        """Why it can't be delivered, known before anything is written; or empty."""
+        if message.sender != places.role:
+            return f"it is from {message.sender!r}, but lay in the outbox of {places.role!r}"
+        roles = self._roles()
+        unknown = [role for role in message.recipients if role not in roles]
+        if unknown:
+            return f"no role {', '.join(unknown)}; the session has {', '.join(sorted(roles))}"
+        return ""
+
+    def _copy(self, name: str, message: Message) -> _Copies:
+        delivered: list[str] = []
+        waiting: list[str] = []
+        reason = ""
+        for recipient in message.recipients:
+            copy = messages.deliver(message, recipient=recipient, at=self._store.now())
+            try:
+                fresh = self._copy_to(Places(recipient), name, copy)
+            except FormatError as exc:
+                return _Copies(tuple(delivered), (), "", str(exc))
+            except (StoreError, OutcomeUnknownError) as exc:
+                waiting.append(recipient)
+                reason = reason or f"{recipient}: {exc}"
+            else:
+                if fresh:
+                    delivered.append(recipient)
+        return _Copies(tuple(delivered), tuple(waiting), reason)
+
+    def _copy_to(self, places: Places, name: str, copy: Message) -> bool:
+        """Whether it was not there before.  Raises `FormatError` if another one is in its place."""
+        endings = Endings(self._store, places)
+        if endings.has_ended(name):
+            return False
+        key = places.waiting(name)
+        try:
+            self._store.put(key, messages.render(copy), CREATE)
+        except AlreadyExistsError:
+            self._same(key, copy)
+            return False
+        # Whoever slept before the line above may have brought back what was completed meanwhile.
+        if endings.has_ended(name):
+            endings.stop_waiting(name)
+            return False
+        return True
+
+    def _same(self, key: str, copy: Message) -> None:
+        found = records.fetch(self._store, key)
+        if found is None:
+            return  # completed meanwhile
+        there = messages.parse(found.data, name=key)
+        if _core(there) != _core(copy):
+            raise FormatError(f"{key} is another message of the same name; nothing was overwritten")
+
+    def _fail(self, places: Places, key: str, reason: str) -> Delivery:
+        refusal.refuse(self._store, places, key, reason)
+        self._patience.forget(key)
+        name, _ = split_attempt(file_name(key))
+        return Delivery(name=name, sender=places.role, failed=reason)
+
+    # Bringing back
+
+    def retry_failed(self, places: Places, name: str) -> Queued:
+        """Queue again what failed.  Raises `NotFoundError`, or what is still wrong with it."""
+        retries, key = -1, ""
+        for info in self._store.list(f"{places.failed}{name}"):
+            base, number = split_attempt(file_name(info.key))
+            if base == name and number > retries:
+                retries, key = number, info.key
+        found = records.fetch(self._store, key) if key else None
+        if found is None:
+            raise NotFoundError(
+                f"{name} is not among {places.failed}; `tapstore handoff list` shows"
+            )
+        message = records.check_copy(found.data, name=name)
+        unknown = self._unknown(message, places)
+        if unknown:
+            raise FormatError(f"{name}: {unknown}")
+        queued = self.post(name, message, at=self._store.now(), retries=retries + 1)
+        self._store.delete(key)
+        self._store.delete(key + refusal.ERROR)
+        return queued
+
+
+def _core(message: Message) -> tuple[dict[str, str], str]:
+    """What all copies for one recipient share."""
+    headers = records.without_own(message.headers)
+    return {k: v for k, v in headers.items() if k not in messages.TIMES}, message.body

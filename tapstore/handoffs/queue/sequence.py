@@ -1,0 +1,82 @@
+"""Draws the ids of a role's messages; none is ever drawn twice, whoever sends for the role.
+
+Numbers are reserved in blocks: a block is a name that is created exclusively and says where it
+ends.  Old names are removed, and whoever was stopped for long in the middle of a reservation might
+create one of those again; so a reservation that took long is thrown away.
+"""
+
+from __future__ import annotations
+
+from tapstore.abc import Clock, Store
+from tapstore.errors import AlreadyExistsError, StoreError
+from tapstore.handoffs.names import MAX_SEQUENCE, Stamp
+from tapstore.handoffs.queue.places import Places, file_name
+from tapstore.types import CREATE, ObjectInfo
+
+MAX_BLOCK = 1024
+"""One process reserves 1, 2, 4, … numbers at a time, up to this."""
+
+MAX_RESERVATION_SECONDS = 60.0
+KEEP_SECONDS = 600.0
+"""How long a name is kept.  Far above the time that a reservation may take."""
+
+_KEEP = 64
+
+
+class Sequence:
+    """For one process, which sends for one role."""
+
+    def __init__(self, store: Store, places: Places, clock: Clock) -> None:
+        self._store = store
+        self._places = places
+        self._clock = clock
+        self._next = self._end = 0
+        self._block = 1
+        self._last: Stamp | None = None
+
+    def draw(self) -> Stamp:
+        """The next stamp, at the store's time, above all that this object drew before."""
+        if self._next >= self._end:
+            self._next, self._end = self._reserve(self._block)
+            self._block = min(2 * self._block, MAX_BLOCK)
+        number = self._next % MAX_SEQUENCE + 1
+        self._next += 1
+        at = int(self._store.now())
+        if self._last is not None:
+            # Behind 999999 comes 000001: it has to be in a later second to be in order.
+            at = max(at, self._last.at + (number <= self._last.sequence))
+        self._last = Stamp(at, number)
+        return self._last
+
+    def _reserve(self, size: int) -> tuple[int, int]:
+        while True:
+            started = self._clock.monotonic()
+            known = self._known()
+            begin = known[-1][0] if known else 0
+            try:
+                put = self._store.put(f"{self._places.sequence}{begin + size:012}", b"", CREATE)
+            except AlreadyExistsError:
+                continue
+            if self._clock.monotonic() - started <= MAX_RESERVATION_SECONDS:
+                self._tidy(known, now=put.modified)
+                return begin, begin + size
+
+    def _known(self) -> list[tuple[int, ObjectInfo]]:
+        """All reservations that are left, by their ends."""
+        found = []
+        for info in self._store.list(self._places.sequence):
+            name = file_name(info.key)
+            if len(name) == 12 and name.isascii() and name.isdecimal():
+                found.append((int(name), info))
+        return found
+
+    def _tidy(self, known: list[tuple[int, ObjectInfo]], *, now: float) -> None:
+        # The highest of these stays in any case: numbers only go up from it.
+        if len(known) <= _KEEP:
+            return
+        for _, info in known[:-1]:
+            if info.modified < now - KEEP_SECONDS:
+                try:
+                    self._store.delete(info.key)
+                except StoreError:
+                    return
