@@ -25,7 +25,10 @@ TEMP_MARK = ".tapstore-tmp-"
 """Temporary files are named `<TEMP_MARK><random>`; listings leave such names out."""
 
 # Most keys: no segment can be a reserved name, hidden, or end in a dot.
-_PLAIN = re.compile(r"(\.tap/)?([a-z0-9_-]{5,60}/|log/){0,8}[A-Za-z0-9_-]{5,100}")
+_PLAIN = re.compile(
+    r"(\.tap/)?([a-z0-9_-]{5,60}/|log/|new/|[0-9]{2,4}/|[0-9]{2}_[0-9]{8}T[0-9]{2}/){0,8}"
+    r"([0-9]{8}T[0-9]{2}/)?[A-Za-z0-9_-]{5,160}(\.handoff(~[0-9]{1,3})?)?"
+)
 _UNPORTABLE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _WORD = re.compile(r"[\w@%+=:,./][\w@%+=:,./#-]*")
 """What no shell changes: `#` begins a comment only where a word begins."""

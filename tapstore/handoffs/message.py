@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from tapstore.clock import format_time_ms, parse_time
@@ -41,6 +42,9 @@ _QUEUED = ("id", "from", "to", "priority", "type", "role", "task", "commit", "me
 _QUEUED_ORDER = {name: at for at, name in enumerate((*_QUEUED, "created_at"))}
 _DELIVERED = ("id", "from", "to", "recipient", "priority", "type", "role", "commit", "message")
 _DELIVERED_ORDER = {name: at for at, name in enumerate((*_DELIVERED, *TIMES))}
+
+_SHORT = 200
+"""Characters of a value for which it is remembered whether it is well-formed."""
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = re.compile(rb"(?:\A|\n)\r?\n")
@@ -235,6 +239,12 @@ def is_whole(data: bytes) -> bool:
 
 def header_fault(name: str, value: str) -> str | None:
     """Why this can't be a line of a header block, or None."""
+    if len(value) <= _SHORT:
+        return _header_fault_again(name, value)
+    return _header_fault(name, value)
+
+
+def _header_fault(name: str, value: str) -> str | None:
     if _HEADER_NAME.fullmatch(name) is None:
         return f"{_cut(name)} is no name of a header: letters, digits, '_', '-' and '.', at most 64"
     if not value or value.isspace():
@@ -247,13 +257,24 @@ def header_fault(name: str, value: str) -> str | None:
 
 def known_fault(name: str, value: str) -> str | None:
     """Why the value can't be that of a header whose form is fixed, or None."""
-    check = _CHECKS.get(name)
-    if check is None:
+    if name not in _CHECKS:
         return None
+    if len(value) <= _SHORT:
+        return _known_fault_again(name, value)
+    return _known_fault(name, value)
+
+
+def _known_fault(name: str, value: str) -> str | None:
+    check = _CHECKS[name]
     try:
         return check(value)
     except (FormatError, InvalidKeyError) as exc:
         return str(exc)
+
+
+# The copies of a message on its way have the same headers but one or two.
+_header_fault_again = lru_cache(maxsize=2048)(_header_fault)
+_known_fault_again = lru_cache(maxsize=2048)(_known_fault)
 
 
 def _fault(headers: Mapping[str, str]) -> str | None:

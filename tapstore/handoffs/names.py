@@ -143,6 +143,7 @@ def name_for(priority: int, stamp: Stamp, sender: str, recipients: Sequence[str]
     return HandoffName(priority, stamp, sender, tuple(recipients[:shown]), len(recipients) - shown)
 
 
+@lru_cache(maxsize=512)
 def parse(name: str) -> HandoffName:
     """The parts of a file name.  Raises `InvalidKeyError` with the reason.
 
