@@ -76,38 +76,43 @@ class GitCommits:
                 yield line
 
     def _run(self, *arguments: str, none: bool = False) -> str:
-        """What git prints.  With `none`, exit code 1 means that there is nothing."""
-        environment = {k: v for k, v in os.environ.items() if k not in _OF_ANOTHER}
-        environment |= {
-            "LC_ALL": "C",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_OPTIONAL_LOCKS": "0",
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_NO_REPLACE_OBJECTS": "1",
-        }
-        try:
-            ended = subprocess.run(
-                ["git", "--no-pager", *arguments],
-                cwd=self._folder,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=self._timeout,
-                check=False,
-            )
-        except FileNotFoundError as exc:
-            what = "git is not installed" if self._folder.is_dir() else "there is no such folder"
-            raise StoreError(exc.errno, f"{self._folder}: {what}") from exc
-        except subprocess.TimeoutExpired as exc:
-            raise StoreError(
-                f"{self._folder}: git did not answer within {self._timeout:g} s"
-            ) from exc
-        except OSError as exc:
-            raise StoreError(exc.errno, f"{self._folder}: cannot run git: {exc.strerror}") from exc
-        if ended.returncode and not (none and ended.returncode == 1):
-            said = ended.stderr.decode("utf-8", "replace").strip()[:300]
-            raise StoreError(f"{self._folder}: git {arguments[0]} failed: {said}")
-        return ended.stdout.decode("utf-8", "replace")
+        return run_git(self._folder, *arguments, none=none, timeout_seconds=self._timeout)
+
+
+def run_git(folder: Path, *arguments: str, none: bool = False, timeout_seconds: float = 30) -> str:
+    """What git prints in a folder.  With `none`, exit code 1 means that there is nothing.
+
+    Raises `StoreError` if git, or a repository, is not there.
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in _OF_ANOTHER}
+    environment |= {
+        "LC_ALL": "C",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+    }
+    try:
+        ended = subprocess.run(
+            ["git", "--no-pager", *arguments],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_seconds,
+            check=False,
+        )
+    except FileNotFoundError as exc:
+        what = "git is not installed" if folder.is_dir() else "there is no such folder"
+        raise StoreError(exc.errno, f"{folder}: {what}") from exc
+    except subprocess.TimeoutExpired as exc:
+        raise StoreError(f"{folder}: git did not answer within {timeout_seconds:g} s") from exc
+    except OSError as exc:
+        raise StoreError(exc.errno, f"{folder}: cannot run git: {exc.strerror}") from exc
+    if ended.returncode and not (none and ended.returncode == 1):
+        said = ended.stderr.decode("utf-8", "replace").strip()[:300]
+        raise StoreError(f"{folder}: git {arguments[0]} failed: {said}")
+    return ended.stdout.decode("utf-8", "replace")
 
 
 def _cut(text: str) -> str:
