@@ -22,6 +22,7 @@ from tapstore.handoffs.mailbox import (
     Entry,
     Item,
     Mailbox,
+    Mode,
     Queued,
     Receipt,
 )
@@ -38,11 +39,14 @@ from tapstore.handoffs.swarm.roles import Role, Roster
 class SwarmMailbox(Mailbox):
     """The mailbox of `role`; `opening.open` makes it."""
 
-    def __init__(self, project: str, role: str, worktree: str, clock: Clock) -> None:
+    def __init__(
+        self, project: str, role: str, worktree: str, clock: Clock, mode: Mode | None = None
+    ) -> None:
         self.role = role
         self.project = project
         self._folder = Folder(worktree)
         self._clock = clock
+        self._mode = mode
 
     def send(self, draft: bytes, *, name: str = "draft") -> Queued:
         """Check a draft, queue it and deliver it as far as possible now.
@@ -117,7 +121,7 @@ class SwarmMailbox(Mailbox):
 
     def _inbox(self) -> Tasks | Batches:
         role = self._role()
-        mode = role.receive_mode
+        mode = self._mode or role.receive_mode
         self._folder.make()
         kind = Batches if mode == "batch" else Tasks
         return kind(role, self._folder, self._clock)

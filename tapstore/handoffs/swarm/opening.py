@@ -15,6 +15,7 @@ from tapstore.abc import Clock
 from tapstore.clock import SYSTEM_CLOCK
 from tapstore.errors import FormatError, NotFoundError, StoreError
 from tapstore.handoffs.gitcommit import run_git
+from tapstore.handoffs.mailbox import Mode
 from tapstore.handoffs.swarm import files, lists
 from tapstore.handoffs.swarm import roles as rosters
 from tapstore.handoffs.swarm.mailbox import SwarmMailbox
@@ -46,20 +47,23 @@ def open(
     *,
     role: str,
     worktree: str | os.PathLike[str] | None = None,
+    mode: Mode | None = None,
     clock: Clock = SYSTEM_CLOCK,
 ) -> SwarmMailbox:
     """The mailbox of a role in the swarm of this project.
 
     Its hand-offs lie in `worktree`, by default that of the role in `roles.tsv`; others deliver to
-    the latter.  Raises `NotFoundError` if there is no swarm or worktree, `FormatError` for a line
-    of `roles.tsv`, and `InvalidKeyError` if the role is not in it.
+    the latter.  `mode`: how it receives, whatever `roles.tsv` says.
+
+    Raises `NotFoundError` if there is no swarm or worktree, `FormatError` for a line of
+    `roles.tsv`, and `InvalidKeyError` if the role is not in it.
     """
     roster = rosters.read(project)
     where = os.path.abspath(worktree) if worktree is not None else roster[role].worktree
     if not os.path.isdir(where):
         raise NotFoundError(f"the worktree of {role}, {where}, is not there")
     # The name is checked here, the mode where it matters: it may change any time.
-    return SwarmMailbox(roster.project, roster[role].name, where, clock)
+    return SwarmMailbox(roster.project, roster[role].name, where, clock, mode)
 
 
 def waiting(project: str | os.PathLike[str]) -> tuple[Role, ...]:
