@@ -30,13 +30,11 @@ class Swarm:
         return self.project if role in self.shared else self.project / f"tree-{role}"
 
     def write_roles(self, *, aged: bool = True) -> None:
-        lines = [
-            "\t".join(
-                (role, "master" if role in self.shared else role, str(self.worktree(role)))
-                + (f"swarm-{role}", role.title(), "claude", mode)
-            )
-            for role, mode in self.modes.items()
-        ]
+        lines = []
+        for role, mode in self.modes.items():
+            tree = "master" if role in self.shared else role
+            columns = (role, tree, str(self.worktree(role)), f"swarm-{role}", role, "claude", mode)
+            lines.append("\t".join(columns))
         path = self.project / ".swarmforge" / "roles.tsv"
         path.write_text("\n".join(lines) + "\n")
         if aged:

@@ -146,18 +146,25 @@ def own_name(message: Message, role: str) -> str:
 def _withdraw_if_doubled(target: Target, name: str, message: Message) -> bool:
     """Look again now that there is a copy; True if it was one too many, and is gone.
 
-    Only from `new/`, and never both of two: one that is further stays, then the one that has the
-    name of the message.
+    Only what waits is removed, and never all there is: one that is further stays, else the one
+    that has the name of the message, whoever made it.  So of two who look at once neither removes
+    what the other leaves.
     """
-    for candidate in dict.fromkeys((target.name, own_name(message, target.role.name))):
-        for copy in _at(target.folder, candidate, message, target.role.mode):
-            if not _is_of(copy.letter.message, target.role.name, message):
-                continue
-            if copy.stage != "new" or (
-                candidate != name and name == own_name(message, target.role.name)
-            ):
-                # ENOENT: what was found is ours, which the recipient has accepted meanwhile.
-                return files.remove(f"{target.folder.new}/{name}")
+    ours = f"{target.folder.new}/{name}"
+    for _ in range(_RACES):
+        waiting = []
+        is_further = False
+        for candidate in dict.fromkeys((target.name, own_name(message, target.role.name))):
+            for copy in _at(target.folder, candidate, message, target.role.mode):
+                if _is_of(copy.letter.message, target.role.name, message):
+                    is_further = is_further or copy.stage != "new"
+                    if copy.stage == "new":
+                        waiting.append(copy.letter.path)
+        extra = waiting if is_further else waiting[1:]
+        removed = [files.remove(path) for path in extra]
+        # One that was gone was accepted meanwhile, or removed by who saw the same.
+        if all(removed):
+            return ours in extra
     return False
 
 

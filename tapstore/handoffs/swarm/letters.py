@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tapstore.errors import FormatError
 from tapstore.handoffs import message as messages
+from tapstore.handoffs import types as message_types
 from tapstore.handoffs.message import TIMES, Message, UnfinishedError
 from tapstore.handoffs.swarm import files, folder
 
@@ -69,6 +70,7 @@ def read(path: str) -> Letter | None:
         return Letter(path, name, status.st_mtime, data, None, str(exc), torn=True)
     except FormatError as exc:
         return Letter(path, name, status.st_mtime, data, None, str(exc), torn=torn)
+    torn = torn or _is_cut(message)
     return Letter(path, name, status.st_mtime, data, message, torn=torn)
 
 
@@ -97,6 +99,15 @@ def is_beginning_of(data: bytes, whole: Message) -> bool:
         first = f"id: {whole.id}\n"
         return text.startswith(first) or first.startswith(text)
     return head.startswith(f"id: {whole.id}\n") and whole.body.startswith(body)
+
+
+def _is_cut(message: Message) -> bool:
+    """Whether the end is missing of a body that is generated: the cut may be at a line's end."""
+    declared = message_types.built_in().get(message.type)
+    if declared is None:
+        return False
+    whole = declared.render_body(message.headers)
+    return whole.startswith(message.body) and len(message.body.rstrip()) < len(whole.rstrip())
 
 
 def _kept(message: Message) -> dict[str, str]:

@@ -19,7 +19,7 @@ from tapstore.handoffs import message as messages
 from tapstore.handoffs.draft import Draft
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.names import HandoffName, Stamp
-from tapstore.handoffs.swarm import files, folder, sequence
+from tapstore.handoffs.swarm import files, sequence
 from tapstore.handoffs.swarm.folder import Folder
 
 LONGEST_PAUSE_SECONDS = 60.0
@@ -58,19 +58,10 @@ def queue(where: Folder, checked: Draft, clock: Clock) -> tuple[HandoffName, Mes
     for _ in range(_DRAWS):
         stamp = sequence.draw(where, clock)
         name, message = checked.message(stamp, created_at=clock.time())
-        if _is_drawn(where, stamp):
-            continue
         temp = files.write_temp(where.outbox_temp, messages.render(message))
         if files.create(temp, f"{where.outbox}/{name}"):
             return name, message
     raise FormatError(f"{where.root}/sequence counts numbers that are all taken; write 0 into it")
-
-
-def _is_drawn(where: Folder, stamp: Stamp) -> bool:
-    """Whether another process got the same stamp, and was faster: an id is there once, whatever
-    priority and recipients do to the name."""
-    part = f"_{stamp}_from_"
-    return any(part in name for name in folder.listed(where.outbox))
 
 
 def tries(where: Folder, name: str) -> Tries:
