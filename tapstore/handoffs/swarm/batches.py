@@ -18,6 +18,7 @@ from tapstore.errors import FormatError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs import names
 from tapstore.handoffs.mailbox import Accepted, Completed, Item, MailboxStateError
+from tapstore.handoffs.message import Message
 from tapstore.handoffs.names import Stamp
 from tapstore.handoffs.swarm import files, folder, letters
 from tapstore.handoffs.swarm.inbox import AMBIGUOUS, Batch, Inbox, InProcess, in_process
@@ -208,7 +209,7 @@ class Batches(Inbox):
     def _complete(self, batch: Batch) -> Completed:
         name = os.path.basename(batch.path)
         target = f"{self.where.completed}/{name}"
-        at = self.clock.time()
+        at = messages.write_time(self.clock.time())
         half = folder.is_folder(target)
         if half:
             # The original moves one message after the other: it died, and the rest follows.
@@ -220,14 +221,7 @@ class Batches(Inbox):
                     "process if it is the same work",
                     places=[f"{target}/{one.name}" for one in taken],
                 )
-            at = next(
-                (
-                    when
-                    for one in letters.read_all(target)
-                    if one.message and (when := one.message.time("completed_at")) is not None
-                ),
-                at,
-            )
+            at = _completed_at(target) or at
         elif files.exists(target):
             raise MailboxStateError(
                 AMBIGUOUS, "completed batch already exists, as no folder", places=[target]
@@ -235,7 +229,8 @@ class Batches(Inbox):
         items = []
         for letter in batch.letters:
             assert letter.message is not None
-            message = messages.complete(letter.message, at=at)
+            # Not by `complete`: what the original wrote may have more digits than we write.
+            message = Message({**letter.message.headers, "completed_at": at}, letter.message.body)
             self.write(letter.path, message)
             items.append(Item(f"{target}/{letter.name}", message))
         if half:
@@ -255,6 +250,14 @@ class Batches(Inbox):
 
 def _messages(path: str) -> list[Letter]:
     return [letter for letter in letters.read_all(path) if letter.message is not None]
+
+
+def _completed_at(path: str) -> str | None:
+    """When the messages of a batch were completed, as it is written there."""
+    for letter in _messages(path):
+        if letter.message and "completed_at" in letter.message.headers:
+            return letter.message.headers["completed_at"]
+    return None
 
 
 def _is_file_name(name: str) -> bool:
