@@ -56,6 +56,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "agent": "agent",
         "logs": "log",
         "task": "task",
+        "handoff": "handoff",
         "lock": "locks",
         "locks": "locks",
         "config": "config",

@@ -72,14 +72,34 @@ config           config --agent boss
 lock-no-command  lock gpu -- ./missing
 agent-run        agent run --role reviewer --agent a1 --once --idle 0 -- echo fine
 agent-no-work    agent run --role reviewer --agent a1 --once --idle 0 -- echo fine
+handoff-none     handoff next --role reviewer --agent r1
+handoff-send     handoff send --to reviewer --message 'look at it' --role coder --agent c1
+handoff-faults   handoff send --to nobody --priority soon --message hi --role coder --agent c1
+handoff-list     handoff list
+handoff-next     handoff next --role reviewer --agent r1
+handoff-show     handoff show @handoff-send --role reviewer --agent r1
+handoff-renew    handoff renew --role reviewer --agent r1
+handoff-done     handoff done --role reviewer --agent r1
+handoff-more     handoff send --to reviewer --message 'once more' --role coder --agent c1
+handoff-second   handoff next --role reviewer --agent r1
+handoff-release  handoff release --reason 'not mine' --role reviewer --agent r1
+handoff-no-work  handoff done --role reviewer --agent r1
+handoff-no-role  handoff next
+handoff-deliver  handoff deliver
+handoff-missing  handoff retry @handoff-send --role reviewer --agent r1
+handoff-prune    handoff prune --older-than 30d
+handoff-settings handoff settings
+handoff-scripts  handoff install-scripts scripts
 logs             logs
 logs-agent       logs a1
 logs-nobody      logs nobody
 usage            claim
 no-such-command  clame
 """
-"""One call a line: the name of its file, and its arguments; `@name` is the claim that the call of
-that name printed."""
+"""One call a line: the name of its file, and its arguments; `@name` is the claim, or the id, that
+the call of that name printed."""
+
+KEPT = ("claim", "id")
 
 
 def calls() -> Iterator[tuple[str, str]]:
@@ -98,7 +118,7 @@ def play() -> dict[str, dict[str, Any]]:
     found = {}
     for name, arguments in calls():
         words = [
-            printed[word[1:]].json["claim"] if word.startswith("@") else word
+            _kept(printed[word[1:]].json) if word.startswith("@") else word
             for word in shlex.split(arguments)
         ]
         # What follows is for the command that is run.
@@ -111,6 +131,10 @@ def play() -> dict[str, dict[str, Any]]:
             "stderr": [_replace(json.loads(line)) for line in called.err.splitlines()],
         }
     return found
+
+
+def _kept(value: dict[str, Any]) -> str:
+    return next(str(value[key]) for key in KEPT if key in value)
 
 
 def _replace(value: Any, key: str = "") -> Any:
@@ -127,6 +151,9 @@ def _replace(value: Any, key: str = "") -> Any:
         return "<message>"
     value = value.replace(os.path.realpath("."), "<place>")
     value = re.sub(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "<time>", value)
+    value = re.sub(r"(?<!\d)\d{8}T\d{6}Z_(?=\d{6}_)", "<stamp>_", value)
+    value = re.sub(r"(?<!\d)(\d\d)_\d{8}T\d\d/\d\d/\d\d/", r"\1_<hour>/<minute>/<second>/", value)
+    value = re.sub(r"/\d{8}T\d\d/", "/<hour>/", value)
     value = re.sub(r"\bafter \d+\.\d s\b", "after <seconds>", value)
     return re.sub(r"\b(?<!sha256:)[0-9a-f]{16}\b", "<id>", value)
 

@@ -1,0 +1,161 @@
+"""`tapstore handoff deliver`: finish what anybody queued, once or as a daemon, and wake recipients.
+
+Nobody needs it: who sends, delivers, and who looks for work finishes what others began.  It is for
+agents that must be woken, and for senders of the original scripts.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import click
+
+from tapstore.cli import console
+from tapstore.cli.handoff.mail import Mail, SwarmPlace, mail_command
+from tapstore.cli.params import duration
+from tapstore.cli.running import check
+from tapstore.errors import NotFoundError
+
+if TYPE_CHECKING:
+    from tapstore.handoffs.mailbox import Delivery, Mailbox
+    from tapstore.handoffs.wakeups.notifiers import Notifier, WakeUpError
+
+AGAIN_SECONDS = 120.0
+
+
+@click.command()
+@mail_command
+@click.option("--watch", is_flag=True, help="Go on, as a daemon, until SIGTERM or Ctrl-C.")
+@click.option(
+    "--notify",
+    metavar="'COMMAND ARG…'",
+    help="Run this to wake a role; no shell is involved.  {role}, {session} and {place} are "
+    "replaced.  [default: tmux, in a swarm that has a socket]",
+)
+@click.option("--no-notify", is_flag=True, help="Wake nobody.")
+@click.option(
+    "--again",
+    type=duration,
+    default=AGAIN_SECONDS,
+    metavar="DURATION",
+    help="With --watch: announce mail that waits again after so long.  [default: 2 min]",
+)
+@click.option(
+    "--interval",
+    type=duration,
+    metavar="DURATION",
+    help="With --watch: look so often.  [default: 1 s, on S3 and the like 5 s]",
+)
+@click.option("--stop", is_flag=True, help="Stop the daemons of a swarm, and do nothing else.")
+def deliver(
+    mail: Mail,
+    watch: bool,
+    notify: str | None,
+    no_notify: bool,
+    again: float,
+    interval: float | None,
+    stop: bool,
+) -> None:
+    """Finish what anybody has queued, and wake the recipients.
+
+    \b
+    tapstore handoff deliver --watch --notify 'notify-send {role} "mail is waiting"'
+
+    Any number of daemons may run.  A wake-up that fails is tried again; it fails no delivery.
+    """  # fmt: skip
+    if stop:
+        _stop(mail)
+        return
+    if notify is not None and no_notify:
+        raise click.UsageError("--notify and --no-notify: give one of them")
+    notifier = None if no_notify else mail.place.notifier(_command(notify))
+    teller = Teller(mail)
+    mailbox = _any_mailbox(mail)
+    if watch:
+        from tapstore.cli.handoff.watching import Watch
+
+        Watch(mail, mailbox, teller, notifier, again_seconds=again, interval=interval).run()
+        return
+    woken = dict.fromkeys(role for delivery in mailbox.deliver() for role in teller.tell(delivery))
+    if woken:
+        mail.place.ring()
+    if notifier is not None:
+        for role in woken:
+            _wake(mail, notifier, role)
+
+
+def _command(text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    try:
+        argv = shlex.split(text)
+    except ValueError as exc:
+        raise click.UsageError(f"--notify {text!r} can't be split into arguments: {exc}") from exc
+    if not argv:
+        raise click.UsageError("--notify is empty: name a command")
+    if "{" not in argv[0]:
+        check(argv)
+    return argv
+
+
+def _any_mailbox(mail: Mail) -> Mailbox:
+    """Through it all is delivered, whosever it is."""
+    role = next(iter(mail.place.roles()), None)
+    if role is None:
+        raise NotFoundError(f"{mail.place.name} has no roles, so there is nothing to deliver")
+    return mail.place.mailbox(role)
+
+
+def _wake(mail: Mail, notify: Notifier, role: str) -> None:
+    from tapstore.handoffs.wakeups.notifiers import WakeUpError
+
+    try:
+        notify(role)
+    except WakeUpError as exc:
+        warn_about_wake_up(mail, role, exc)
+
+
+def warn_about_wake_up(
+    mail: Mail, role: str, error: WakeUpError, pause: float | None = None
+) -> None:
+    """Say that somebody could not be woken, and that the mail waits all the same."""
+    when = "" if pause is None else f"; tried again in {pause:g} s"
+    mail.invocation.warn(
+        "WakeUpWarning", f"{role} was not woken, its mail waits all the same: {error}{when}"
+    )
+
+
+class Teller:
+    """Prints what came of deliveries: one line a message, and not the same twice."""
+
+    def __init__(self, mail: Mail) -> None:
+        self._mail = mail
+        self._waiting: dict[str, Delivery] = {}
+
+    def tell(self, delivery: Delivery) -> tuple[str, ...]:
+        """Returns who has got it now."""
+        from tapstore.handoffs import report
+
+        if self._waiting.get(delivery.name) != delivery:
+            if self._mail.invocation.as_json:
+                console.emit(report.delivery_value(delivery))
+            else:
+                console.say(report.delivery_line(delivery))
+        if delivery.waiting:
+            self._waiting[delivery.name] = delivery
+        else:
+            self._waiting.pop(delivery.name, None)
+        return delivery.delivered
+
+
+def _stop(mail: Mail) -> None:
+    from tapstore.handoffs.wakeups.daemon import DaemonFiles, main_project
+
+    place = mail.place
+    if not isinstance(place, SwarmPlace):
+        raise click.UsageError("--stop is for a swarm; end the daemons of a session with SIGTERM")
+    was_running = DaemonFiles(main_project(place.project)).stop()
+    mail.invocation.answer(
+        {"was_running": was_running}, "stopped" if was_running else "no daemon was running"
+    )
