@@ -35,7 +35,7 @@ class Waker:
         self._clock = clock
         self._schedule = Schedule(again_seconds=again_seconds)
         self._changed = threading.Condition()
-        self._closed = False
+        self.is_closed = False
         self._thread = threading.Thread(target=self._run, name="tapstore-wake-ups", daemon=True)
 
     def __enter__(self) -> Self:
@@ -49,7 +49,7 @@ class Waker:
         trace: TracebackType | None,
     ) -> None:
         with self._changed:
-            self._closed = True
+            self.is_closed = True
             self._changed.notify()
         self._thread.join()
 
@@ -79,7 +79,7 @@ class Waker:
     def _wait(self) -> list[str] | None:
         """Whom to wake now; None when it is over."""
         with self._changed:
-            while not self._closed:
+            while not self.is_closed:
                 now = self._clock.monotonic()
                 if roles := self._schedule.due(now):
                     return roles
@@ -89,7 +89,7 @@ class Waker:
 
     def _wake(self, role: str) -> None:
         with self._changed:
-            if self._closed:
+            if self.is_closed:
                 return
         try:
             self._notify(role)
