@@ -34,7 +34,7 @@ def settings(invocation: Invocation, file: Any) -> None:
         found = document.load(session.store)
     else:
         data = file.read(document.MAX_BYTES + 1)
-        found = document.save(session.store, data, name=file.name)
+        found = document.save(session.store, data, name=getattr(file, "name", "settings"))
     value = _value(found)
     lines = (f"{name}: {_shown(one)}" for name, one in value.items())
     invocation.answer({"session_id": session.id, **value}, *lines)
