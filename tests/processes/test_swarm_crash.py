@@ -224,6 +224,8 @@ def test_a_batch_that_the_original_script_left_half_completed_is_finished(tmp_pa
         assert box.done().batch == str(target)
     assert [item.message.headers["message"] for item in box.next().items] == ["d"]
     assert len(os.listdir(target)) == 3
+    # Or the original scripts would find two batches in process.
+    assert len(list(swarm.folder("QA", "inbox", "in_process").iterdir())) == 1
     times = {parsed(path).headers["completed_at"] for path in target.iterdir()}
     assert len(times) == 1
     box.done()

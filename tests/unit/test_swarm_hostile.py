@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tapstore.errors import FormatError, InvalidKeyError, NotFoundError
+from tapstore.handoffs import message as messages
 from tapstore.handoffs.draft import DraftError
 from tapstore.handoffs.swarm import files, opening, roles
 from tapstore.handoffs.swarm.folder import Folder
@@ -163,9 +164,10 @@ def test_a_note_of_tries_that_is_forged_keeps_nothing_waiting(swarm):
 def test_an_intent_that_is_forged_moves_nothing_from_elsewhere(swarm):
     swarm.new("QA")
     outside = put(swarm.project / "outside.handoff", text_of("coder", "QA", "x", recipient="QA"))
-    path = os.path.relpath(outside, swarm.new("QA"))
+    (swarm.new("QA") / "folder").mkdir()
+    path = os.path.relpath(outside, swarm.new("QA") / "folder")
     for forged in (
-        f'{{"batch": "batch_1", "messages": ["{path}"]}}',
+        f'{{"batch": "batch_1", "messages": ["folder/{path}"]}}',
         '{"batch": "batch_/../../x", "messages": []}',
         "{}",
         "[1",
@@ -222,6 +224,42 @@ def test_roles_that_are_a_link_or_huge_are_refused(swarm):
     path.write_text("x\ty\t/z\n" * 500_000)
     with pytest.raises(FormatError, match="at most"):
         roles.read(swarm.project)
+
+
+def test_what_cannot_be_read_bars_nobody(swarm, monkeypatch):
+    name = "00_20261201T000000Z_000001_from_coder_to_cleaner.handoff"
+    path = put(swarm.folder("cleaner", "inbox", "new", name), COPY)
+    read = files.read
+
+    def refuse(where, limit):
+        if where == str(path):
+            raise PermissionError(13, "Permission denied", where)
+        return read(where, limit)
+
+    monkeypatch.setattr(files, "read", refuse)
+    assert_works(swarm)
+    (entry,) = swarm.box("cleaner").entries()
+    assert "Permission denied" in entry.reason
+
+
+@pytest.mark.parametrize("full", ["bytes", "headers"])
+def test_what_has_no_room_for_further_headers_is_no_message(swarm, full):
+    """Delivered or accepted, it would stop half-way and bar all behind it."""
+    if full == "bytes":
+        room = (1 << 20) - len(COPY)
+        text = COPY + "x" * (room - 1) + "\n"
+    else:
+        more = "".join(f"x-{number}: y\n" for number in range(100 - COPY.count(": ")))
+        text = COPY.replace("\n\n", f"\n{more}\n", 1)
+    assert messages.parse(text.encode())
+    name = "00_20261201T000000Z_000001_from_coder_to_cleaner.handoff"
+    put(swarm.folder("cleaner", "inbox", "new", name), text)
+    put(swarm.folder("coder", "outbox", name), text)
+    (delivery,) = swarm.box("coder").deliver()
+    assert "no room" in delivery.failed
+    assert_works(swarm)
+    (entry,) = swarm.box("cleaner").entries()
+    assert "no room" in entry.reason
 
 
 def test_a_draft_of_ten_megabytes_or_with_a_forged_header_is_refused(swarm):

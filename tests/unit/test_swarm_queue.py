@@ -124,8 +124,38 @@ def test_states_that_are_not_clear_are_refused(swarm):
     kept = swarm.folder("cleaner", "inbox", "completed", str(one))
     kept.write_text("what was completed")
     refused(box.done, "AMBIGUOUS_TASK_STATE", 2)
+    assert parsed(in_process / str(one)).state == "accepted"
     assert kept.read_text() == "what was completed"
     assert (in_process / str(one)).exists()
+
+
+def test_an_empty_batch_is_waited_for_and_then_removed(swarm):
+    """An original script makes the folder first, and may die there: it then stops for ever."""
+    swarm.send("coder", "QA")
+    batch = swarm.folder("QA", "inbox", "in_process", "batch_20261201T000000Z_000001")
+    batch.mkdir()
+    box = swarm.box("QA")
+    assert refused(box.next, "AMBIGUOUS_TASK_STATE", 2).places == (str(batch),)
+    (batch / ".headers.1").touch()
+    age(batch, 60)
+    assert box.next() is not None
+    assert not batch.exists()
+    other = batch.with_name("batch_20261201T000000Z_000002")
+    (other / "what is that").mkdir(parents=True)
+    age(other, 60)
+    refused(box.next, "AMBIGUOUS_TASK_STATE", 2)
+    assert (other / "what is that").exists()
+
+
+def test_a_worktree_that_the_roles_do_not_name_sends_too(swarm, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    box = opening.open(swarm.project, role="coder", worktree=own)
+    swarm.worktree("cleaner").rename(tmp_path / "away")
+    assert box.send(note("cleaner")).waiting == ("cleaner",)
+    (tmp_path / "away").rename(swarm.worktree("cleaner"))
+    later = opening.open(swarm.project, role="coder", worktree=own, clock=ManualClock(wall=4e9))
+    assert [delivery.delivered for delivery in later.deliver()] == [("cleaner",)]
 
 
 def test_a_draft_is_refused_before_anything_is_written(swarm):

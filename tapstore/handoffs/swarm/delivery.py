@@ -29,15 +29,14 @@ SETTLED_SECONDS = 5.0
 """`roles.tsv` is written in place: who is missing in one that is younger may still be written."""
 
 
-def everything(project: str, clock: Clock) -> Iterator[Delivery]:
-    """Deliver what lies in all outboxes and is due; messages that somebody else took are left out.
+def everything(project: str, clock: Clock, also: Folder) -> Iterator[Delivery]:
+    """Deliver what lies in all outboxes and `also`, and is due; not what somebody else took.
 
     A worktree that is away or broken does not keep the others waiting.  Raises as `roles.read`.
     """
     roster = rosters.read(project)
     seen = set()
-    for role in roster:
-        where = Folder(role.worktree)
+    for where in (*(Folder(role.worktree) for role in roster), also):
         if where.identity in seen or not where.is_there():
             continue
         seen.add(where.identity)

@@ -19,6 +19,10 @@ from tapstore.handoffs.swarm import files, folder
 UNFINISHED_SECONDS = 30
 """For how long a file that looks unfinished may still be being written."""
 
+_FULL_BYTES = 60 * 1024
+_FULL_HEADERS = messages.MAX_HEADERS - 5
+"""From here on it is tried whether there is room for what is still to be written."""
+
 _OF_A_COPY = ("recipient", *TIMES)
 
 
@@ -70,14 +74,25 @@ def read(path: str) -> Letter | None:
         return Letter(path, name, status.st_mtime, data, None, str(exc), torn=True)
     except FormatError as exc:
         return Letter(path, name, status.st_mtime, data, None, str(exc), torn=torn)
+    if len(data) > _FULL_BYTES or len(message.headers) > _FULL_HEADERS:
+        fault = _no_room(message)
+        if fault:
+            return Letter(path, name, status.st_mtime, data, None, f"{path}: {fault}")
     torn = torn or _is_cut(message)
     return Letter(path, name, status.st_mtime, data, message, torn=torn)
 
 
 def read_all(where: str) -> Iterator[Letter]:
-    """What is in the messages of a folder, in the order of the queue."""
+    """What is in the messages of a folder, in the order of the queue.
+
+    One that can't be read is yielded with the reason: it bars none behind it.
+    """
     for name in folder.listed(where):
-        letter = read(f"{where}/{name}")
+        path = f"{where}/{name}"
+        try:
+            letter = read(path)
+        except OSError as exc:
+            letter = Letter(path, name, 0.0, b"", None, f"{path}: {exc.strerror or exc}")
         if letter is not None:
             yield letter
 
@@ -99,6 +114,17 @@ def is_beginning_of(data: bytes, whole: Message) -> bool:
         first = f"id: {whole.id}\n"
         return text.startswith(first) or first.startswith(text)
     return head.startswith(f"id: {whole.id}\n") and whole.body.startswith(body)
+
+
+def _no_room(message: Message) -> str | None:
+    """Why the headers that are written on its way have no room in it: it would stop half-way."""
+    recipient = message.recipient or message.recipients[0]
+    try:
+        delivered = messages.deliver(message, recipient=recipient, at=0.001)
+        messages.render(messages.complete(messages.accept(delivered, at=0.001), at=0.001))
+    except FormatError as exc:
+        return f"there is no room for the times that are still to be written: {exc}"
+    return None
 
 
 def _is_cut(message: Message) -> bool:

@@ -149,14 +149,7 @@ def _receipt(
 
 def _own(place: str, role: str, *, sent: bool) -> Iterator[Letter]:
     """What this role sent from here or received here, and what nobody can read."""
-    for name in folder.listed(place):
-        try:
-            letter = letters.read(f"{place}/{name}")
-        except OSError as exc:
-            yield Letter(f"{place}/{name}", name, 0.0, b"", None, f"{exc.filename}: {exc.strerror}")
-            continue
-        if letter is None:
-            continue
+    for letter in letters.read_all(place):
         message = letter.message
         if message is None or (message.sender == role if sent else letter.is_for(role)):
             yield letter

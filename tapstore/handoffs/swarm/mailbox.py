@@ -91,7 +91,7 @@ class SwarmMailbox(Mailbox):
         return lists.receipts(roster, self._folder, sent)
 
     def deliver(self) -> Iterator[Delivery]:
-        return delivery.everything(self.project, self._clock)
+        return delivery.everything(self.project, self._clock, self._folder)
 
     def retry(self, wanted: str) -> Queued:
         """Queue again what failed.  Raises `NotFoundError` if nothing of this name did, and
