@@ -39,8 +39,10 @@ class Swarm:
         return self.worktree(role) / ".swarmforge" / "handoffs"
 
     def names(self, role: str, *folder: str) -> list[str]:
-        """What lies in a folder of a role's hand-offs."""
+        """What lies in a folder of a role's hand-offs; nothing if it is not there yet."""
         path = self.handoffs(role).joinpath(*folder)
+        if not path.exists():
+            return []
         return sorted(p.name for p in path.iterdir() if not p.name.startswith("."))
 
     def commit(self, role: str, message: str = "more") -> str:

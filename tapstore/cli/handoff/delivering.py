@@ -101,10 +101,13 @@ def _command(text: str | None) -> list[str] | None:
 
 def _any_mailbox(mail: Mail) -> Mailbox:
     """Through it all is delivered, whosever it is."""
-    role = next(iter(mail.place.roles()), None)
-    if role is None:
-        raise NotFoundError(f"{mail.place.name} has no roles, so there is nothing to deliver")
-    return mail.place.mailbox(role)
+    missing = NotFoundError(f"{mail.place.name} has no roles, so there is nothing to deliver")
+    for role in mail.place.roles():
+        try:
+            return mail.place.mailbox(role)
+        except NotFoundError as exc:  # its worktree is away
+            missing = exc
+    raise missing
 
 
 def _wake(mail: Mail, notify: Notifier, role: str) -> None:
