@@ -64,6 +64,10 @@ class Place(WrapperStore):
         self._read()
         return self.inner.get(key, start=start, end=end)
 
+    def head(self, key):
+        self._read()
+        return self.inner.head(key)
+
     def get_if_changed(self, key, version):
         self._read()
         return self.inner.get_if_changed(key, version)

@@ -102,6 +102,7 @@ class Outbox:
     def deliver_of(self, places: Places, *, now: bool = False) -> Iterator[Delivery]:
         """Finish what one role began; with `now` also what would be tried again later."""
         keys = [info.key for info in self._store.list(places.outbox)]
+        self._patience.tidy(keys)
         for key in keys:
             if is_name(split_attempt(file_name(key))[0]) and (now or self._patience.is_due(key)):
                 delivery = self._deliver(places, key)
@@ -175,7 +176,11 @@ class Outbox:
         return _Copies(tuple(delivered), tuple(waiting), reason)
 
     def _copy_to(self, places: Places, name: str, copy: Message) -> bool:
-        """Whether it was not there before.  Raises `FormatError` if another one is in its place."""
+        """Whether it was not there before.  Raises `FormatError` if another one is in its place.
+
+        Who sleeps between look and creation brings back what ended meanwhile: who accepts it looks
+        at the record, and removes it.
+        """
         endings = Endings(self._store, places)
         if endings.has_ended(name):
             return False
@@ -184,10 +189,6 @@ class Outbox:
             self._store.put(key, messages.render(copy), CREATE)
         except AlreadyExistsError:
             self._same(key, copy)
-            return False
-        # Whoever slept before the line above may have brought back what was completed meanwhile.
-        if endings.has_ended(name):
-            endings.stop_waiting(name)
             return False
         return True
 

@@ -6,6 +6,7 @@ only has it tried earlier.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -72,3 +73,10 @@ class Patience:
     def forget(self, key: str) -> None:
         """Remove the note."""
         self._store.delete(key + SUFFIX)
+
+    def tidy(self, keys: Sequence[str]) -> None:
+        """Remove the notes among these that belong to none of them: a write came late."""
+        messages = set(keys)
+        for key in keys:
+            if key.endswith(SUFFIX) and key.removesuffix(SUFFIX) not in messages:
+                self._store.delete(key)
