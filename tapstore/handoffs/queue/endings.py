@@ -93,5 +93,5 @@ def is_of(record: Message, attempt: Attempt) -> bool:
         not records.is_dead(record)
         and records.number_of(record) == attempt.number
         and headers.get(records.AGENT, "") == attempt.agent
-        and headers.get(records.INSTANCE, "") == attempt.instance
+        and headers.get(records.ACCEPT, "") == attempt.accept_id
     )

@@ -69,7 +69,6 @@ class Inbox:
         self._places = places
         self._settings = settings
         self._agent = agent
-        self._instance = new_id()
         self._mode = mode
         self._lease = lease_seconds
         self._attempts = Attempts(store, places, lease_seconds=settings.lease_seconds)
@@ -186,7 +185,7 @@ class Inbox:
             at=self._store.now(),
             number=number,
             agent=self._agent,
-            instance=self._instance,
+            accept_id=new_id(),
             lease_seconds=self._lease,
             batch=batch,
         )

@@ -18,7 +18,10 @@ from tapstore.types import GetResult
 
 ATTEMPT = "tapstore-attempt"
 AGENT = "tapstore-agent"
-INSTANCE = "tapstore-instance"
+ACCEPT = "tapstore-accept-id"
+"""Drawn for each acceptance.  The name of an attempt can return, if what is delivered late is one
+that has ended; this does not."""
+
 LEASE = "tapstore-lease-seconds"
 BATCH = "tapstore-batch"
 RELEASED = "tapstore-released"
@@ -52,8 +55,8 @@ class Attempt:
         return self.message.headers.get(AGENT, "")
 
     @property
-    def instance(self) -> str:
-        return self.message.headers.get(INSTANCE, "")
+    def accept_id(self) -> str:
+        return self.message.headers.get(ACCEPT, "")
 
     @property
     def batch(self) -> str:
@@ -79,7 +82,7 @@ def accepted(
     at: float,
     number: int,
     agent: str,
-    instance: str,
+    accept_id: str,
     lease_seconds: float,
     batch: str = "",
 ) -> Message:
@@ -88,7 +91,7 @@ def accepted(
         **without_own(messages.accept(message, at=at).headers),
         ATTEMPT: str(number),
         AGENT: agent,
-        INSTANCE: instance,
+        ACCEPT: accept_id,
         LEASE: f"{lease_seconds:g}",
     }
     if batch:
