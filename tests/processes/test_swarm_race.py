@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from tapstore.handoffs import names
-from tapstore.handoffs.swarm import files
+from tapstore.handoffs.swarm import copies, files
+from tapstore.testing.clock import ManualClock
+from tests.plain_agents import plain_swarm
 from tests.processes.steps import Stopped
 from tests.unit.swarm_world import Swarm, parsed
 
@@ -101,6 +103,32 @@ def test_one_stopped_anywhere_while_it_accepts_keeps_others_from_taking_more(swa
             str(swarm.new("cleaner") / name),
         )
     assert step > 12  # or it was not stopped where it should be
+
+
+def test_one_stopped_anywhere_while_it_delivers_gives_an_original_agent_no_second_copy(
+    tmp_path, monkeypatch
+):
+    """Others deliver meanwhile, or leave it to it; the agent completes what it gets at once."""
+    monkeypatch.setattr(copies, "WAIT_SECONDS", 0.05)
+    later = ManualClock(wall=4e9)
+    was_stopped, step = True, 0
+    while was_stopped:
+        step += 1
+        swarm = Swarm(tmp_path / str(step), MODES)
+        swarm.queue("coder", "cleaner")
+        agent = swarm.worktree("cleaner")
+        stopped = Stopped(step, lambda swarm=swarm: list(swarm.box("coder").deliver()))
+        was_stopped = stopped.stopped
+        list(swarm.box("coder").deliver())
+        if plain_swarm.ready_task(agent):
+            plain_swarm.done_task(agent)
+        assert stopped.outcome() == "done"
+        list(swarm.box("coder", clock=later).deliver())
+        if plain_swarm.ready_task(agent):
+            plain_swarm.done_task(agent)  # raises if it was completed before
+        (name,) = swarm.names("cleaner")
+        assert name.startswith("inbox/completed/")
+    assert step > 12
 
 
 def test_two_that_accept_where_nothing_can_be_locked_take_different_messages(swarm, monkeypatch):

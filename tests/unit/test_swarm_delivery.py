@@ -11,7 +11,7 @@ import pytest
 
 from tapstore.errors import LeaseUnavailableError
 from tapstore.handoffs import message as messages
-from tapstore.handoffs.swarm import copies, files, sequence
+from tapstore.handoffs.swarm import copies, files, guard, sequence
 from tapstore.testing.clock import ManualClock
 from tests.plain_agents import plain_swarm
 from tests.unit.swarm_world import Swarm, age, note, parsed, text_of
@@ -22,6 +22,12 @@ THREE = {"coder": "task", "cleaner": "task", "QA": "batch"}
 @pytest.fixture
 def swarm(tmp_path):
     return Swarm(tmp_path / "project", THREE)
+
+
+@pytest.fixture
+def lockless(monkeypatch):
+    """A place without flock: nobody takes turns."""
+    monkeypatch.setattr(guard, "_lock", lambda *_: None)
 
 
 def work_off(swarm, role):
@@ -89,6 +95,7 @@ def test_the_first_copy_was_made_and_completed_before_the_deliverer_died(swarm):
     assert work_off(swarm, "architect") == ["once"]
 
 
+@pytest.mark.usefixtures("lockless")
 @pytest.mark.parametrize("role", ["cleaner", "QA"])
 def test_a_copy_made_after_the_recipient_completed_its_own_is_withdrawn(swarm, monkeypatch, role):
     """Somebody delivers, and the recipient completes, between our look and our copy."""
@@ -273,6 +280,7 @@ def test_the_original_daemon_gives_one_copy_to_a_shared_inbox_and_we_the_others(
     assert work_off(swarm, "lead") == work_off(swarm, "helper") == ["for both"]
 
 
+@pytest.mark.usefixtures("lockless")
 def test_two_that_name_a_copy_differently_in_a_shared_inbox_leave_one(tmp_path, monkeypatch):
     """The name of the message is free again when the second looks, since its copy was accepted."""
     modes = {"coder": "task", "lead": "task", "helper": "task"}

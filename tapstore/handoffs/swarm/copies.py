@@ -4,10 +4,11 @@ The same id to the same recipient is one message: it is looked for where it wait
 and is completed, alone or in a batch, before a copy is made *and* after.  Messages only ever move
 forward, and are looked for in that order, so none slips through between two looks.
 
-What remains: a second copy may lie in `new/` between being made and being found out, when somebody
-delivered, and the recipient completed, while we were between our look and our copy.  `inbox` looks
-once more before it accepts; the original scripts do not, and may get it twice then.  What
-was pruned is not found: that is the window within which a delivery may be interrupted.
+Those of us who deliver take turns at an inbox (`guard`).  What remains: where that is not possible,
+and beside the original daemon, somebody may deliver, and the recipient complete, between our look
+and our copy, which then lies in `new/` until we look again.  `inbox` looks once more before it
+accepts; the original scripts do not, and may get it twice then.  What was pruned is not found: that
+is the window within which a delivery may be interrupted.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from tapstore.abc import Clock
 from tapstore.errors import FormatError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.names import Stamp, name_for, parse_id
-from tapstore.handoffs.swarm import files, folder, letters
+from tapstore.handoffs.swarm import files, folder, guard, letters
 from tapstore.handoffs.swarm.folder import Folder
 from tapstore.handoffs.swarm.letters import Letter
 from tapstore.handoffs.swarm.roles import Role
 
 Stage = Literal["new", "in_process", "completed"]
+
+WAIT_SECONDS = 2.0
+"""For whoever is delivering to the same inbox.  It takes milliseconds, and can be done later."""
 
 _DAY = 24 * 3600
 _RACES = 20
@@ -86,29 +91,28 @@ def plan(role: Role, where: Folder, name: str, message: Message) -> Target:
     return Target(role, where, name=free)
 
 
-def give(target: Target, message: Message, at: float) -> bool:
-    """Make the copy, delivered `at`; False if the recipient turned out to have it.
+def give(target: Target, name: str, message: Message, clock: Clock) -> bool:
+    """Make the copy now, of what is called `name`; False if the recipient turned out to have it.
 
-    Raises `CopyConflictError` and `OSError`.
+    Raises `CopyConflictError`, and `OSError` for what may pass.
     """
-    name = target.name
-    repair = target.repair
-    copy = messages.render(messages.deliver(message, recipient=target.role.name, at=at))
-    for _ in range(_RACES):
-        temp = files.write_temp(target.folder.inbox_temp, copy)
-        path = f"{target.folder.new}/{name}"
-        if repair:
-            files.replace(temp, path)
-        if repair or files.create(temp, path):
-            return not _withdraw_if_doubled(target, name, message)
-        # Somebody was faster: for the same recipient, or for another one who shares the inbox.
-        again = plan(target.role, target.folder, target.name, message)
-        if again.have:
-            return False
-        if again.wait:
-            raise OSError(again.wait)
-        name, repair = again.name, again.repair
-    raise OSError(f"{target.folder.new}/{name} comes and goes")
+    role, where = target.role, target.folder
+    copy = messages.render(messages.deliver(message, recipient=role.name, at=clock.time()))
+    with guard.alone(f"{where.inbox}/.deliver", clock, wait_seconds=WAIT_SECONDS):
+        for _ in range(_RACES):
+            # Again: since the first look, another one may have delivered.
+            target = plan(role, where, name, message)
+            if target.have:
+                return False
+            if target.wait:
+                raise OSError(target.wait)
+            temp = files.write_temp(where.inbox_temp, copy)
+            path = f"{where.new}/{target.name}"
+            if target.repair:
+                files.replace(temp, path)
+            if target.repair or files.create(temp, path):
+                return not _withdraw_if_doubled(target, name, message)
+    raise OSError(f"{where.new}/{name} comes and goes")
 
 
 def find(role: Role, where: Folder, name: str, message: Message) -> Copy | None:
@@ -150,11 +154,11 @@ def _withdraw_if_doubled(target: Target, name: str, message: Message) -> bool:
     that has the name of the message, whoever made it.  So of two who look at once neither removes
     what the other leaves.
     """
-    ours = f"{target.folder.new}/{name}"
+    ours = f"{target.folder.new}/{target.name}"
     for _ in range(_RACES):
         waiting = []
         is_further = False
-        for candidate in dict.fromkeys((target.name, own_name(message, target.role.name))):
+        for candidate in dict.fromkeys((name, own_name(message, target.role.name))):
             for copy in _at(target.folder, candidate, message, target.role.mode):
                 if _is_of(copy.letter.message, target.role.name, message):
                     is_further = is_further or copy.stage != "new"

@@ -37,13 +37,14 @@ def everything(project: str, clock: Clock, also: Folder) -> Iterator[Delivery]:
     roster = rosters.read(project)
     seen = set()
     for where in (*(Folder(role.worktree) for role in roster), also):
-        if where.identity in seen or not where.is_there():
-            continue
-        seen.add(where.identity)
         try:
-            where.make()
-            sequence.free_stale(where)
-            found = folder.listed(where.outbox)
+            if where.identity in seen:
+                continue
+            seen.add(where.identity)
+            found = list(folder.listed(where.outbox))
+            if found or files.exists(sequence.lock_path(where)):
+                where.make()
+                sequence.free_stale(where)
         except OSError:
             # Its own agents are told when they send; nobody else can do anything about it.
             continue
@@ -114,7 +115,7 @@ class _Delivering:
             if target.have or target.role.name in self._reasons:
                 continue
             try:
-                if copies.give(target, self._message, self._clock.time()):
+                if copies.give(target, self._letter.name, self._message, self._clock):
                     delivered.append(target.role.name)
             except CopyConflictError as exc:
                 # It was not there when we looked: whoever has a copy by now keeps it.

@@ -146,26 +146,22 @@ def remove(path: str) -> bool:
     return True
 
 
-def make_folders(top: str, *names: str) -> str:
-    """The folder `top/names…`, made below `top`, which must be there.
+def make_folder(path: str) -> None:
+    """Make a folder in one that is there, if it is not there yet.
 
-    Raises `NotADirectoryError` if anything below `top` on the way is a link or no folder.
+    Raises `NotADirectoryError` if its name is a link's, or no folder's.
     """
-    path = top
-    for name in names:
-        path = f"{path}/{name}"
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
         try:
-            status = os.lstat(path)
-        except FileNotFoundError:
-            try:
-                os.mkdir(path)
-            except FileExistsError:
-                pass
-            status = os.lstat(path)
-        if not stat.S_ISDIR(status.st_mode):
-            what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no folder"
-            raise NotADirectoryError(errno.ENOTDIR, f"it is {what}, and has to be a folder", path)
-    return path
+            os.mkdir(path)
+        except FileExistsError:
+            pass
+        status = os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        what = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no folder"
+        raise NotADirectoryError(errno.ENOTDIR, f"it is {what}, and has to be a folder", path)
 
 
 def sync(folder: str) -> None:

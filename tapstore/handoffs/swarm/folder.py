@@ -6,6 +6,7 @@ Ours have names that the original scripts pass over: they take regular files tha
 
 from __future__ import annotations
 
+import heapq
 import os
 import stat
 from collections.abc import Iterator
@@ -20,10 +21,10 @@ BATCH = "batch_"
 
 _PATH = (".swarmforge", "handoffs")
 _MADE = (
-    ("outbox",), ("outbox", "tmp"), ("sent",), ("failed",),
-    ("inbox",), ("inbox", ".tmp"), ("inbox", "new"), ("inbox", "in_process"),
-    ("inbox", "completed"),
+    "outbox", "outbox/tmp", "sent", "failed",
+    "inbox", "inbox/.tmp", "inbox/new", "inbox/in_process", "inbox/completed",
 )  # fmt: skip
+"""Each behind those that it is in."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,10 @@ class Folder:
     worktree: str
 
     @cached_property
-    def identity(self) -> str:
-        """The same for all roles that share this folder."""
-        return os.path.realpath(self.worktree)
+    def identity(self) -> tuple[int, int]:
+        """The same for all roles that share this folder.  Raises `OSError` if it is away."""
+        status = os.stat(self.worktree)
+        return status.st_dev, status.st_ino
 
     @cached_property
     def root(self) -> str:
@@ -86,21 +88,26 @@ class Folder:
         """
         if not os.path.isdir(self.worktree):
             raise NotFoundError(f"the worktree {self.worktree} is not there")
-        files.make_folders(self.worktree, *_PATH)
-        for path in _MADE:
-            files.make_folders(self.root, *path)
+        path = self.worktree
+        for name in _PATH:
+            path = f"{path}/{name}"
+            files.make_folder(path)
+        for name in _MADE:
+            files.make_folder(f"{path}/{name}")
 
-    def is_there(self) -> bool:
-        """Whether anything was ever sent from or to here."""
-        return os.path.isdir(self.root)
 
-
-def listed(folder: str) -> list[str]:
-    """The names of messages in a folder, in the order of the queue; empty if it is not there.
+def listed(folder: str) -> Iterator[str]:
+    """The names of messages in a folder, in the order of the queue; none if it is not there.
 
     Whatever has such a name is listed, be it a link or a folder.
     """
-    return sorted(name for name in _names(folder) if names.is_name(name) and is_plain(name))
+    # A heap: who wants the first of ten thousand does not pay for the order of the others.
+    waiting = [name for name in _names(folder) if name.endswith(names.SUFFIX)]
+    heapq.heapify(waiting)
+    while waiting:
+        name = heapq.heappop(waiting)
+        if names.is_name(name) and is_plain(name):
+            yield name
 
 
 def odd(folder: str) -> list[str]:
@@ -134,10 +141,10 @@ def is_folder(path: str) -> bool:
         return False
 
 
-def _names(folder: str) -> Iterator[str]:
+def _names(folder: str) -> list[str]:
     if not is_folder(folder):
-        return
+        return []
     try:
-        yield from os.listdir(folder)
+        return os.listdir(folder)
     except FileNotFoundError:
-        return
+        return []

@@ -55,7 +55,7 @@ def in_process(role: str, where: Folder) -> InProcess:
         found = tuple(one for one in letters.read_all(path) if one.message is not None)
         if any(one.is_for(role) for one in found):
             batches.append(Batch(path, found))
-        elif not folder.listed(path) and not folder.odd(path):
+        elif next(folder.listed(path), None) is None and not folder.odd(path):
             empty.append(path)
     return InProcess(singles, tuple(batches), tuple(empty))
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 
 from tapstore.errors import FormatError, InvalidKeyError, NotFoundError
 from tapstore.handoffs.mailbox import MailboxStateError, Mode
@@ -90,6 +92,12 @@ def read(project: str | os.PathLike[str]) -> Roster:
         raise NotFoundError(
             f"{path} is not there: {project} is not the project of a swarm"
         ) from exc
+    where = str(Path(project).absolute())
+    return Roster(where, _parsed(data, path, where), status.st_mtime)
+
+
+@lru_cache(maxsize=4)
+def _parsed(data: bytes, path: str, project: str) -> Mapping[str, Role]:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
@@ -100,7 +108,7 @@ def read(project: str | os.PathLike[str]) -> Roster:
         if not text_line.strip():
             continue
         try:
-            role = _role(text_line.removesuffix("\r"), str(project))
+            role = _role(text_line.removesuffix("\r"), project)
         except (FormatError, InvalidKeyError) as exc:
             raise FormatError(f"{path}, line {number}: {exc}") from exc
         if role.name in roles:
@@ -108,7 +116,7 @@ def read(project: str | os.PathLike[str]) -> Roster:
         if len(roles) == MAX_ROLES:
             raise FormatError(f"{path}, line {number}: it has more than {MAX_ROLES} roles")
         roles[role.name] = role
-    return Roster(str(Path(project).absolute()), roles, status.st_mtime)
+    return MappingProxyType(roles)
 
 
 def _role(line: str, project: str) -> Role:

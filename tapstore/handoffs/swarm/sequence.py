@@ -61,9 +61,13 @@ def following(number: int, last: Stamp | None, now: float) -> Stamp:
     return stamp
 
 
+def lock_path(folder: Folder) -> str:
+    return f"{folder.root}/sequence.lock"
+
+
 def free_stale(folder: Folder) -> bool:
     """Take away the lock if who made it has died: the original scripts wait for it for ever."""
-    path = f"{folder.root}/sequence.lock"
+    path = lock_path(folder)
     seen = _identity(path)
     if not seen or files.now(folder.outbox_temp) - seen[1] / 1e9 < STALE_SECONDS:
         return False
@@ -94,7 +98,7 @@ class _Lock:
 
 @contextmanager
 def _locked(folder: Folder, clock: Clock) -> Iterator[_Lock]:
-    path = f"{folder.root}/sequence.lock"
+    path = lock_path(folder)
     end = clock.monotonic() + WAIT_SECONDS
     while True:
         try:

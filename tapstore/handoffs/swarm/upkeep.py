@@ -72,7 +72,7 @@ def _old(place: str, limit: float) -> Iterator[Letter]:
 
 
 def _is_old_batch(roster: Roster, role: Role, path: str, limit: float) -> bool:
-    names = folder.listed(path)
+    names = list(folder.listed(path))
     if _modified(path) >= limit and not names:
         return False
     found = [letters.read(f"{path}/{name}") for name in names]
