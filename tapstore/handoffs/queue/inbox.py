@@ -137,7 +137,7 @@ class Inbox:
 
     def _startable(self, seen: InProcess, now: float) -> Iterator[tuple[str, str, int]]:
         """Name, key and next attempt of each message that waits and is held by nobody."""
-        for info in self._line.walk():
+        for info in self._line.walk(seen.attempts):
             name = file_name(info.key)
             number = self._next_number(name, seen, now)
             if number:

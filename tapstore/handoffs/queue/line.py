@@ -6,8 +6,9 @@ another priority comes before the head of the line if it would have been due bef
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import UTC, datetime
 
 from tapstore.abc import Clock, Store
@@ -33,10 +34,13 @@ class Line:
         self._clock = clock
         self._look_at = 0.0
 
-    def walk(self) -> Iterator[ObjectInfo]:
-        """Everything that waits, first come first; looked at as it is consumed."""
+    def walk(self, busy: Container[str]) -> Iterator[ObjectInfo]:
+        """Everything that waits, first come first; looked at as it is consumed.
+
+        `busy` are the names that somebody has accepted; they do not keep others from being due.
+        """
         early: set[str] = set()
-        for info in self._overdue():
+        for info in self._overdue(busy):
             early.add(info.key)
             yield info
         for info in self._store.list(self._places.new):
@@ -51,7 +55,7 @@ class Line:
             if is_name(file_name(info.key))
         )
 
-    def _overdue(self) -> Iterator[ObjectInfo]:
+    def _overdue(self, busy: Container[str]) -> Iterator[ObjectInfo]:
         now = self._clock.monotonic()
         if not self._ageing or now < self._look_at:
             return
@@ -65,16 +69,16 @@ class Line:
         if len(first) < 2:
             return
         urgent, *others = sorted(first)
-        head = self._first(first[urgent][0])
-        due = None if head is None else self._due(file_name(head.key))
+        due = self._first_due(f"{urgent:02}_", busy)
         if due is None:
-            return
+            # All of them are in somebody's hands.
+            due = math.inf
         found: list[tuple[float, str]] = []
         for priority in others:
             name, hour = first[priority]
             # The name of the folder tells no more than the hour.
-            if hour + priority * self._ageing < due and (head := self._first(name)) is not None:
-                at = self._due(file_name(head.key))
+            if hour + priority * self._ageing < due:
+                at = self._first_due(name, busy)
                 if at is not None and at < due:
                     found.append((at, name))
         for _, name in sorted(found):
@@ -84,8 +88,13 @@ class Line:
                     break
                 yield info
 
-    def _first(self, folder: str) -> ObjectInfo | None:
-        return next(self._store.list(f"{self._places.new}{folder}"), None)
+    def _first_due(self, prefix: str, busy: Container[str]) -> float | None:
+        """When the first that nobody has is due; None if there is none."""
+        for info in self._store.list(f"{self._places.new}{prefix}"):
+            name = file_name(info.key)
+            if name not in busy:
+                return self._due(name)
+        return None
 
     def _due(self, name: str) -> float | None:
         """When it is due, in seconds since the epoch; None if its name has no time."""

@@ -35,6 +35,8 @@ HISTORY = "tapstore-history"
 """The attempts of a dead letter: who, when, and why it was given back if it was."""
 
 RETRY_OF = "tapstore-retry-of"
+"""The id of the dead letter that this message repeats."""
+
 ENDED = "tapstore-ended-at"
 
 _MAX_HISTORY = 20
@@ -133,8 +135,8 @@ def _history(attempt: Attempt) -> str:
 
 
 def without_own(headers: Mapping[str, str]) -> dict[str, str]:
-    """The headers of the format, without what a queue wrote."""
-    return {k: v for k, v in headers.items() if not k.startswith("tapstore")}
+    """The headers that belong to a message, without what the queue noted of its way."""
+    return {k: v for k, v in headers.items() if not k.startswith("tapstore") or k == RETRY_OF}
 
 
 def one_line(text: str) -> str:
