@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -282,23 +283,80 @@ def test_the_original_daemon_gives_one_copy_to_a_shared_inbox_and_we_the_others(
 
 @pytest.mark.usefixtures("lockless")
 def test_two_that_name_a_copy_differently_in_a_shared_inbox_leave_one(tmp_path, monkeypatch):
-    """The name of the message is free again when the second looks, since its copy was accepted."""
+    """One took the name of the message for the second, since the first had none yet."""
     modes = {"coder": "task", "lead": "task", "helper": "task"}
     swarm = Swarm(tmp_path / "project", modes, shared=("lead", "helper"))
     swarm.queue("coder", "lead,helper", "once")
     create = files.create
 
+    def refuse(*_):
+        monkeypatch.setattr(files, "create", late)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
     def late(temp, path):
-        # We wanted the name of the message for the first; others deliver all of it meanwhile.
+        # Others deliver all of it meanwhile, and the first accepts its copy.
         monkeypatch.setattr(files, "create", create)
         assert [d.delivered for d in deliveries(swarm)] == [("lead", "helper")]
         assert swarm.box("lead").next() is not None
         return create(temp, path)
 
-    monkeypatch.setattr(files, "create", late)
+    monkeypatch.setattr(files, "create", refuse)
     deliveries(swarm)
     (name,) = swarm.names("lead", "inbox", "new")
     assert parsed(swarm.new("lead") / name).recipient == "helper"
+
+
+def agent_accepts(swarm):
+    """What an original agent gets now, and completes as far as it can."""
+    path = plain_swarm.ready_task(swarm.worktree("cleaner"))
+    if path is None:
+        return []
+    with suppress(FileExistsError):
+        plain_swarm.done_task(swarm.worktree("cleaner"))
+    return [path.name]
+
+
+def test_nobody_delivers_between_our_look_and_our_copy(swarm, monkeypatch):
+    """The original agent looks for no other copy before it accepts one."""
+    monkeypatch.setattr(copies, "WAIT_SECONDS", 0.02)
+    swarm.queue("coder", "cleaner")
+    create = files.create
+    accepted = []
+
+    def slow(temp, path):
+        monkeypatch.setattr(files, "create", create)
+        deliveries(swarm)
+        accepted.extend(agent_accepts(swarm))
+        made = create(temp, path)
+        accepted.extend(agent_accepts(swarm))
+        return made
+
+    monkeypatch.setattr(files, "create", slow)
+    deliveries(swarm)
+    assert len(accepted) == 1
+
+
+def test_who_waited_to_deliver_looks_again(swarm, monkeypatch):
+    swarm.queue("coder", "cleaner")
+    alone = guard.alone
+    create = files.create
+    accepted = []
+
+    def waiting(*given, **options):
+        monkeypatch.setattr(guard, "alone", alone)
+        deliveries(swarm)
+        accepted.extend(agent_accepts(swarm))
+        return alone(*given, **options)
+
+    def slow(temp, path):
+        made = create(temp, path)
+        accepted.extend(agent_accepts(swarm))
+        return made
+
+    monkeypatch.setattr(guard, "alone", waiting)
+    monkeypatch.setattr(files, "create", slow)
+    deliveries(swarm)
+    assert len(accepted) == 1
 
 
 def test_of_two_copies_for_one_role_that_both_wait_one_stays(tmp_path):
