@@ -27,7 +27,7 @@ TEMP_MARK = ".tapstore-tmp-"
 # Most keys: no segment can be a reserved name, hidden, or end in a dot.
 _PLAIN = re.compile(
     r"(\.tap/)?([a-z0-9_-]{5,60}/|log/|new/|[0-9]{2,4}/|[0-9]{2}_[0-9]{8}T[0-9]{2}/){0,8}"
-    r"([0-9]{8}T[0-9]{2}/)?[A-Za-z0-9_-]{5,160}(\.handoff(~[0-9]{1,3})?)?"
+    r"([0-9]{8}T[0-9]{2}/)?([A-Za-z0-9_-]{5,160}(\.handoff(~[0-9]{1,3})?)?|new|[0-9]{2,4})"
 )
 _UNPORTABLE = re.compile(r'[\x00-\x1f\x7f<>:"|?*\\]')
 _WORD = re.compile(r"[\w@%+=:,./][\w@%+=:,./#-]*")

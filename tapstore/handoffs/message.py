@@ -9,13 +9,14 @@ body is opaque.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from tapstore.clock import format_time_ms, parse_time
+from tapstore.clock import format_time, parse_time
 from tapstore.errors import FormatError, InvalidKeyError, NotAllowedError
 from tapstore.handoffs import references
 from tapstore.handoffs.names import check_role, parse_id
@@ -50,6 +51,7 @@ _BOM = b"\xef\xbb\xbf"
 _BLANK_LINE = re.compile(rb"(?:\A|\n)\r?\n")
 _HEADER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PRIORITY = re.compile(r"[0-9]{2}")
+_USUAL_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 _TYPE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _CORRELATION = re.compile(r"[A-Za-z0-9._:@+-]{1,160}")
 
@@ -155,7 +157,10 @@ def _with(message: Message, **headers: str) -> Message:
 
 def write_time(at: float) -> str:
     """`2026-06-15T14:05:31Z`, with up to three digits of the second if there are any."""
-    return canonical_time(format_time_ms(at))
+    milliseconds = math.floor(at * 1000)
+    second = format_time(milliseconds // 1000)
+    digits = f"{milliseconds % 1000:03d}".rstrip("0")
+    return f"{second[:-1]}.{digits}Z" if digits else second
 
 
 def render(message: Message) -> bytes:
@@ -322,7 +327,8 @@ def _type(value: str) -> str | None:
 
 def _time(value: str) -> str | None:
     try:
-        canonical_time(value)
+        if _USUAL_TIME.fullmatch(value) is None:
+            canonical_time(value)
         parse_time(value)
     except (ValueError, OverflowError):
         return f"{_cut(value)} is no time; it looks like 2026-06-15T14:05:31Z"

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import accumulate
@@ -93,6 +93,8 @@ class HandoffName:
     more: int = 0
     """How many recipients are not in the name, because they had no room."""
 
+    _text: str = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
         if not 0 <= self.priority <= 99:
             raise InvalidKeyError(f"the priority {self.priority} is not from 0 to 99")
@@ -104,7 +106,13 @@ class HandoffName:
             raise InvalidKeyError(f"{self.more} is no number of further recipients")
         for role in (self.sender, *self.recipients):
             check_role(role)
-        size = len(str(self).encode())
+        more = f"_+{self.more}" if self.more else ""
+        text = (
+            f"{self.priority:02}_{self.stamp}_from_{self.sender}_to_"
+            f"{'_'.join(self.recipients)}{more}{SUFFIX}"
+        )
+        object.__setattr__(self, "_text", text)
+        size = len(text.encode())
         if size > MAX_NAME_BYTES:
             raise InvalidKeyError(
                 f"the name of the hand-off would have {size} bytes, of {MAX_NAME_BYTES}: "
@@ -112,11 +120,7 @@ class HandoffName:
             )
 
     def __str__(self) -> str:
-        more = f"_+{self.more}" if self.more else ""
-        return (
-            f"{self.priority:02}_{self.stamp}_from_{self.sender}_to_"
-            f"{'_'.join(self.recipients)}{more}{SUFFIX}"
-        )
+        return self._text
 
     def __lt__(self, other: HandoffName) -> bool:
         # Not field by field: in a listing `a-b_…` sorts before `a_…`.

@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tapstore.clock import parse_time
 from tapstore.errors import FormatError, NotAllowedError
 from tapstore.handoffs import message, names, references
 from tapstore.handoffs.message import MAX_BYTES, MAX_HEADER_BYTES, Message, UnfinishedError
 from tapstore.handoffs.references import Reference
+from tapstore.tapfile.times import canonical_time
 from tests.unit.handoff_values import recipient_lists, roles, stamps
 
 HEADERS = {
@@ -303,3 +305,10 @@ def test_references_are_read_as_what_was_written(listed):
 def test_a_reference_that_is_none_is_refused_with_the_reason(value, reason):
     with pytest.raises(FormatError, match=reason):
         references.parse(value)
+
+
+@given(st.floats(-1e9, 4e9))
+def test_a_time_is_written_in_the_one_form_of_times(at):
+    written = message.write_time(at)
+    assert canonical_time(written) == written
+    assert at - 0.002 < parse_time(written) <= at + 1e-6
