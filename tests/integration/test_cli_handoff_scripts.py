@@ -230,7 +230,7 @@ def test_scripts_of_a_swarm_use_it_even_where_a_session_is_named(swarm, scripts,
         TAPSTORE_URL=str(tmp_path / "session"),
     )
     assert ran.out == "NO_TASK\n"
-    assert swarm.names("coder", "inbox", "completed") == []
+    assert (swarm.handoffs("coder") / "inbox" / "new").is_dir()
 
 
 # The daemon

@@ -14,7 +14,6 @@ import click
 from tapstore.cli import console
 from tapstore.cli.handoff.mail import Mail, SwarmPlace, mail_command
 from tapstore.cli.params import duration
-from tapstore.cli.running import check
 from tapstore.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -88,6 +87,8 @@ def deliver(
 def _command(text: str | None) -> list[str] | None:
     if text is None:
         return None
+    from tapstore.cli.running import check  # as slow as all other imports together
+
     try:
         argv = shlex.split(text)
     except ValueError as exc:

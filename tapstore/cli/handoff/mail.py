@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+_SENDER_WAKES_SECONDS = 2.0
+"""How long a sender waits for each step of a wake-up: it has something else to do."""
+
+
 class RoleError(click.ClickException):
     """No role was named, or none that is there; exits as the original scripts do."""
 
@@ -136,15 +140,19 @@ class SwarmPlace(Place):
         return entry.standing == "delivered" and not entry.reason
 
     def sent(self, roles: list[str]) -> None:
+        from tapstore.handoffs.swarm import opening
+        from tapstore.handoffs.wakeups import notifiers
         from tapstore.handoffs.wakeups.daemon import DaemonFiles, main_project
 
+        if opening.tmux_socket(self.project) is None:
+            return
         # A daemon sees the mail by itself, and an agent may not be allowed to use the socket.
-        is_watched = DaemonFiles(main_project(self.project)).is_watched()
-        notify = None if is_watched else self.notifier(None)
-        if notify is not None:
-            for role in roles:
-                with suppress(TapstoreError):
-                    notify(role)
+        if DaemonFiles(main_project(self.project)).is_watched():
+            return
+        notify = notifiers.tmux(self.project, timeout_seconds=_SENDER_WAKES_SECONDS)
+        for role in roles:
+            with suppress(TapstoreError):
+                notify(role)
 
 
 class SessionPlace(Place):
