@@ -22,14 +22,14 @@ from typing import IO, Any
 
 import msgspec
 
+from tapstore.agents import job as jobs
 from tapstore.agents import logs, process
+from tapstore.agents.job import Job, of_work
 from tapstore.agents.outcome import WorkFailedError, WorkReleasedError
 from tapstore.agents.process import Exit, Order
 from tapstore.agents.workspace import workspace
 from tapstore.artifacts import model as artifact_model
 from tapstore.artifacts.model import Artifact
-from tapstore.errors import ClaimLostError, TapstoreError
-from tapstore.tasks import fate
 from tapstore.tasks.work import Work
 
 _PLACEHOLDER = re.compile(r"\{(output_dir|output|requirement)\}")
@@ -78,20 +78,20 @@ class CommandHandler:
         """Raise an error if the command can't be started here, before anything is claimed."""
         process.check_command(self.argv)
 
-    def __call__(self, work: Work) -> None:
+    def __call__(self, work: Work | Job) -> None:
         """Do one piece of work; add its results.
 
-        Raises `WorkFailedError`, `WorkReleasedError` when the agent is to stop, or
-        `ClaimLostError`; in each case nothing of it is registered.
+        Raises `WorkFailedError`, `WorkReleasedError` when the agent is to stop, `ClaimLostError`
+        or `LeaseLostError`; in each case nothing of it is registered.
         """
         with workspace() as folder:
-            _Run(self, work, folder).do()
+            _Run(self, of_work(work) if isinstance(work, Work) else work, folder).do()
 
 
 class _Run:
-    def __init__(self, handler: CommandHandler, work: Work, folder: Path) -> None:
+    def __init__(self, handler: CommandHandler, job: Job, folder: Path) -> None:
         self._handler = handler
-        self._work = work
+        self._job = job
         self._folder = folder
         self._inputs = folder / "inputs"
         self._output = folder / "output"
@@ -102,13 +102,13 @@ class _Run:
     def do(self) -> None:
         self._output.mkdir()
         (self._inputs / "files").mkdir(parents=True)
-        inputs = self._work.fetch(self._inputs)
+        inputs = self._job.fetch(self._inputs)
         ended = self._run(inputs)
         self._judge(ended)
         self._add_results()
 
     def _run(self, inputs: Sequence[tuple[Artifact, str]]) -> Exit:
-        work, handler = self._work, self._handler
+        job, handler = self._job, self._handler
         stdin = self._folder / "work.json"
         stdin.write_bytes(msgspec.json.format(msgspec.json.encode(self._description(inputs))))
         argv = expand(
@@ -117,12 +117,12 @@ class _Run:
             values={
                 "output_dir": str(self._output),
                 "output": self._output_path(),
-                "requirement": work.requirement,
+                "requirement": job.requirement,
             },
         )
         started = time.monotonic()
         with ExitStack() as stack:
-            log = stack.enter_context(logs.RunLog(work.session, work.claim))
+            log = stack.enter_context(job.log())
             log.note(f"$ {' '.join(map(repr, argv))}")
             source: IO[bytes] = stack.enter_context(stdin.open("rb"))
             copy = stack.enter_context(self._stdout.open("wb"))
@@ -150,21 +150,15 @@ class _Run:
         return ended
 
     def _output_path(self) -> str:
-        return str(self._output / self._work.output_name) if self._work.output_name else ""
+        name = self._job.output_name
+        return str(self._output / name) if name else ""
 
     def _description(self, inputs: Sequence[tuple[Artifact, str]]) -> dict[str, Any]:
-        work, claim = self._work, self._work.claim
+        session = self._job.session
         return {
-            "session_id": work.session.id,
-            "url": work.session.url,
-            "role": claim.role,
-            "slot": claim.slot,
-            "agent": claim.agent,
-            "claim": claim.id,
-            "token": claim.token,
-            "attempt": claim.attempt,
-            "requirement": work.requirement,
-            "task": None if work.task is None else dict(work.task.document),
+            "session_id": session.id,
+            "url": session.url,
+            **self._job.describe(),
             "artifacts": [
                 {**artifact_model.to_doc(artifact), "local_path": path} for artifact, path in inputs
             ],
@@ -173,41 +167,33 @@ class _Run:
         }
 
     def _environment(self, description: Path) -> dict[str, str]:
-        work, claim = self._work, self._work.claim
+        session = self._job.session
+        # What this process got from another agent is not about this work.
+        inherited = {k: v for k, v in os.environ.items() if k not in jobs.VARIABLES}
         return {
-            **os.environ,
-            "TAPSTORE_URL": work.session.url,
-            "TAPSTORE_SESSION": work.session.id,
-            "TAPSTORE_ROLE": claim.role,
-            "TAPSTORE_AGENT": claim.agent,
-            "TAPSTORE_CLAIM": claim.id,
-            "TAPSTORE_TOKEN": str(claim.token),
+            **inherited,
+            "TAPSTORE_URL": session.url,
+            "TAPSTORE_SESSION": session.id,
+            **self._job.environment(),
             "TAPSTORE_WORK": str(description),
             "TAPSTORE_OUTPUT_DIR": str(self._output),
             "TAPSTORE_OUTPUT": self._output_path(),
         }
 
     def _order(self) -> Order:
-        if self._work.claim.lost.is_set() and not self._ended_by_command():
+        if self._job.lost.is_set() and not self._ended_by_command():
             return Order.KILL
-        return Order.STOP if self._work.stopping() else Order.GO_ON
+        return Order.STOP if self._job.stopping() else Order.GO_ON
 
     def _ended_by_command(self) -> bool:
-        """Whether the command itself ended its claim (`TAPSTORE_CLAIM`) and may finish."""
         if self._ended_itself is None:
-            claim = self._work.claim
-            try:
-                found = fate.fate(self._work.session.state, claim.id, fence=claim.token)
-            except TapstoreError:
-                found = fate.LOST  # we can't even look: stop it
-            self._ended_itself = found in (fate.COMPLETED, fate.FAILED, fate.RELEASED)
+            self._ended_itself = self._job.was_ended_by_command()
         return self._ended_itself
 
     def _judge(self, ended: Exit) -> None:
         handler = self._handler
-        if ended.ordered is Order.KILL or self._work.claim.lost.is_set():
-            self._work.claim.check()
-            raise ClaimLostError(f"the claim of {self._work.claim.slot} has ended")
+        if ended.ordered is Order.KILL or self._job.lost.is_set():
+            raise self._job.loss()
         if ended.timed_out:
             raise WorkFailedError(self._with_tail(f"timed out after {handler.timeout:g} s"))
         if ended.ordered is Order.STOP:
@@ -223,7 +209,7 @@ class _Run:
     def _add_results(self) -> None:
         handler = self._handler
         for name, path in self._results().items():
-            self._work.add(name, path, type=handler.type, consumers=handler.consumers)
+            self._job.add(name, path, type=handler.type, consumers=handler.consumers)
 
     def _results(self) -> dict[str, Path]:
         """Names and files of what the command left."""
@@ -236,7 +222,7 @@ class _Run:
                     f"{name!r} in the output folder is neither a file nor a folder; "
                     "only these are published"
                 )
-        wanted, printed = self._work.output_name, self._handler.stdout_as
+        wanted, printed = self._job.output_name, self._handler.stdout_as
         if wanted in results:
             wanted = ""
         if wanted and not printed:

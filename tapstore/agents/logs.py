@@ -2,8 +2,8 @@
 
 On files the log is appended to as it comes, so a killed agent's last words are there, and each
 run is framed by a line that says what ran and how it ended.  Where there are no files, the output
-of each run becomes an object of its own when it ends: `logs/<agent>/<token>-<claim>.log`.
-`read` shows both as one.
+of each run becomes an object of its own when it ends: `logs/<agent>/<token>-<claim>.log`, or
+`logs/<agent>/<time>-<id>.log` if it was for hand-offs.  `read` shows both as one.
 
 Two agents that share an id share a log, line by line at best.
 """
@@ -20,7 +20,6 @@ from tapstore import failures
 from tapstore.clock import format_time_ms
 from tapstore.errors import AlreadyExistsError, NotFoundError
 from tapstore.keys import decode_name, encode_name
-from tapstore.sessions.claim import Claim
 from tapstore.sessions.session import Session
 from tapstore.types import CREATE
 
@@ -50,11 +49,15 @@ class Tail:
 
 
 class RunLog:
-    """The log of one run under a claim; a context manager."""
+    """The log of one run; a context manager."""
 
-    def __init__(self, session: Session, claim: Claim) -> None:
+    def __init__(self, session: Session, *, agent: str, run: str, title: str) -> None:
+        """`run` names the object of this run where there are no files; names are in the order of
+        an agent's runs.  `title` is the first line."""
         self._session = session
-        self._claim = claim
+        self._agent = agent
+        self._run = run
+        self._title = title
         self._stream: BinaryIO | None = None
 
     def write(self, chunk: bytes) -> None:
@@ -74,10 +77,10 @@ class RunLog:
 
     def __enter__(self) -> RunLog:
         if self._live:
-            self._stream = _appending(self._session, self._claim.agent)
+            self._stream = _appending(self._session, self._agent)
         else:
             self._stream = cast(BinaryIO, tempfile.TemporaryFile())
-        self.note(f"{self._claim.slot} in {self._session.id}, claim {self._claim.id}")
+        self.note(self._title)
         return self
 
     def __exit__(
@@ -90,7 +93,7 @@ class RunLog:
         with self._stream:
             if not self._live:
                 self._stream.seek(0)
-                key = f"{_folder(self._claim.agent)}{self._claim.token:012d}-{self._claim.id}.log"
+                key = f"{_folder(self._agent)}{self._run}.log"
                 try:
                     self._session.store.upload(key, self._stream, CREATE)
                 except AlreadyExistsError:

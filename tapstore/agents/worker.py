@@ -10,24 +10,21 @@ A worker started again under its old id waits until the claim of the one that di
 
 from __future__ import annotations
 
-import logging
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
 from tapstore.agents import logs
-from tapstore.agents.command import CommandHandler
-from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
-from tapstore.errors import ClaimLostError, LeaseLostError, OutcomeUnknownError, TapstoreError
+from tapstore.agents.job import of_work
+from tapstore.agents.loop import Loop, trouble
+from tapstore.agents.outcome import Ending, Outcome
+from tapstore.errors import TapstoreError
 from tapstore.keys import check_name, mask_url
 from tapstore.roots import patrol
 from tapstore.roots.root import Root
 from tapstore.sessions.session import Session
 from tapstore.tasks import fate
 from tapstore.tasks.work import Work, WorkFilter, seek
-
-_logger = logging.getLogger("tapstore.agents")
 
 Handler = Callable[[Work], None]
 
@@ -60,7 +57,7 @@ class AgentSpec:
     """Results may replace what other roles have registered under the same name and phase."""
 
 
-class Worker:
+class Worker(Loop[Work]):
     """One agent at work in a session, or in all sessions below a root."""
 
     def __init__(
@@ -74,39 +71,11 @@ class Worker:
     ) -> None:
         """`on_start` and `on_outcome` are told of each piece of work, in the worker's thread."""
         check_name(spec.agent, "agent id")
-        if isinstance(handler, CommandHandler):
-            handler.check()
+        super().__init__(handler, on_outcome=on_outcome, on_start=on_start)
         self._target = target
         self._spec = spec
-        self._handler = handler
-        self._on_outcome = on_outcome
-        self._on_start = on_start
-        self._stopping = False
         if isinstance(target, Session):
             spec.work.check(target.tapfile, spec.claim_phase, spec.then)
-
-    def stop(self) -> None:
-        """Take no more work, and give back what is being done.  May be called by a signal handler
-        or another thread; `run` returns soon after."""
-        # Only this: a signal handler must not take locks.
-        self._stopping = True
-
-    def run_once(self, *, wait: float | None = None) -> Outcome | None:
-        """Do one piece of work; None if there was none for `wait` seconds, or it was told to stop.
-
-        `wait=0` looks once.
-        """
-        for work in self._work(wait):
-            return self._do(work)
-        return None
-
-    def run(self, *, idle: float | None = None) -> int:
-        """Do work until there was none for `idle` seconds (None: for ever); returns how much."""
-        count = 0
-        for work in self._work(idle):
-            self._do(work)
-            count += 1
-        return count
 
     # Finding
 
@@ -116,11 +85,11 @@ class Worker:
 
         if isinstance(self._target, Session):
             yield from patrol.in_session(
-                self._target, self._seek, idle=idle, stop=stop, trouble=_trouble
+                self._target, self._seek, idle=idle, stop=stop, trouble=trouble
             )
         else:
             yield from patrol.in_root(
-                self._target, self._seek_if_concerned, idle=idle, stop=stop, trouble=_trouble
+                self._target, self._seek_if_concerned, idle=idle, stop=stop, trouble=trouble
             )
 
     def _seek(self, session: Session) -> Work | None:
@@ -137,38 +106,11 @@ class Worker:
 
     # Doing
 
-    def _do(self, work: Work) -> Outcome:
-        work.stopping = lambda: self._stopping
-        try:
-            if self._on_start is not None:
-                self._on_start(work)
-        except BaseException as exc:
-            self._end(work, Ending.RELEASED, f"not begun ({type(exc).__name__})", exc)
-            raise
-        outcome = self._outcome(work)
-        if self._on_outcome is not None:
-            self._on_outcome(outcome)
-        return outcome
-
-    def _outcome(self, work: Work) -> Outcome:
-        try:
-            self._handler(work)
-            if work.claim.ended:
-                ending, reason = self._fate(work)
-                return self._said(work, ending, reason=reason)
-            work.complete(phase=self._spec.then, overwrite=self._spec.overwrite)
-        except (ClaimLostError, LeaseLostError, OutcomeUnknownError) as exc:
-            return self._lost(work, exc)
-        except WorkReleasedError as exc:
-            return self._end(work, Ending.RELEASED, str(exc), exc)
-        except WorkFailedError as exc:
-            return self._end(work, Ending.FAILED, str(exc), exc)
-        except Exception as exc:
-            self._log(work)
-            return self._end(work, Ending.FAILED, f"{type(exc).__name__}: {exc}", exc)
-        except BaseException as exc:
-            self._end(work, Ending.RELEASED, f"interrupted ({type(exc).__name__})", exc)
-            raise
+    def _complete(self, work: Work) -> Outcome:
+        if work.claim.ended:
+            ending, reason = self._fate(work)
+            return self._said(work, ending, reason=reason)
+        work.complete(phase=self._spec.then, overwrite=self._spec.overwrite)
         return self._said(work, Ending.COMPLETED)
 
     def _end(self, work: Work, ending: Ending, reason: str, error: BaseException) -> Outcome:
@@ -219,14 +161,5 @@ class Worker:
             error=error,
         )
 
-    def _log(self, work: Work) -> None:
-        """What a handler raised, where its output would be."""
-        try:
-            with logs.RunLog(work.session, work.claim) as log:
-                log.write(traceback.format_exc().encode(errors="backslashreplace"))
-        except (TapstoreError, OSError):
-            _logger.exception("%r failed, and its log could not be written", work)
-
-
-def _trouble(place: str, error: TapstoreError, pause: float) -> None:
-    _logger.warning("%s: %s; looked at again in %g s", mask_url(place), error, pause)
+    def _run_log(self, work: Work) -> logs.RunLog:
+        return of_work(work).log()

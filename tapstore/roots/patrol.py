@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from tapstore.abc import Clock
 from tapstore.errors import (
@@ -20,7 +20,6 @@ from tapstore.errors import (
     WaitTimeoutError,
 )
 from tapstore.sessions.session import Session
-from tapstore.sessions.waiting import Waiter
 from tapstore.tasks.work import Work
 
 MIN_PAUSE_SECONDS = 0.02
@@ -32,6 +31,8 @@ MIN_RETRY_SECONDS = 1.0
 MAX_RETRY_SECONDS = 60.0
 
 _STOP_LATENCY_SECONDS = 0.5
+
+W = TypeVar("W")
 
 Seek = Callable[[Session], Work | None]
 Trouble = Callable[[str, TapstoreError, float], None]
@@ -57,33 +58,37 @@ def _never() -> bool:
 
 def in_session(
     session: Session,
-    seek: Seek,
+    seek: Callable[[Session], W | None],
     *,
     idle: float | None = None,
     stop: Callable[[], bool] = _never,
     trouble: Trouble,
-) -> Iterator[Work]:
+) -> Iterator[W]:
     """Yield work of one session as it comes up.
 
     Ends when there was none for `idle` seconds (None: never), or `stop` says so.  What the place
     fails at for a while is reported and tried again; any other error is raised.
     """
     retry = MIN_RETRY_SECONDS
-    waiter = Waiter(session.store, session.clock, timeout=idle)
-    while not stop():
-        try:
-            work = seek(session)
-            retry = MIN_RETRY_SECONDS
-        except (StoreError, OutcomeUnknownError, WaitTimeoutError) as exc:
-            trouble(session.url, exc, retry)
-            _sleep(session.clock, retry, stop)
-            retry = min(retry * 2, MAX_RETRY_SECONDS)
-            work = None
-        if work is not None:
-            yield work
-            waiter = Waiter(session.store, session.clock, timeout=idle)
-        elif not waiter.wait():
-            return
+    waiter = session.waiter(idle)
+    try:
+        while not stop():
+            try:
+                work = seek(session)
+                retry = MIN_RETRY_SECONDS
+            except (StoreError, OutcomeUnknownError, WaitTimeoutError) as exc:
+                trouble(session.url, exc, retry)
+                _sleep(session.clock, retry, stop)
+                retry = min(retry * 2, MAX_RETRY_SECONDS)
+                work = None
+            if work is not None:
+                waiter.close()
+                yield work
+                waiter = session.waiter(idle)
+            elif not waiter.wait():
+                return
+    finally:
+        waiter.close()
 
 
 @dataclass(slots=True)

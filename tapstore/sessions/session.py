@@ -444,10 +444,14 @@ class Session:
                         f"session {self.id}, after {timeout:g} s: {'; '.join(missing)}"
                     )
 
+    def waiter(self, timeout: float | None) -> Waiter:
+        """Paces who looks again and again, for `timeout` seconds (None: for ever); close it."""
+        bell = None if self._ringer is None else lambda: self.locks.bell()
+        return Waiter(self.store, self.clock, timeout=timeout, open_bell=bell)
+
     @contextmanager
     def _waiting(self, timeout: float | None) -> Iterator[Waiter]:
-        bell = None if self._ringer is None else lambda: self.locks.bell()
-        with closing(Waiter(self.store, self.clock, timeout=timeout, open_bell=bell)) as waiter:
+        with closing(self.waiter(timeout)) as waiter:
             yield waiter
 
     def _missing(

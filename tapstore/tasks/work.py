@@ -139,15 +139,7 @@ class Work:
         Files have the names of their artifacts; a second one of a name lies in a folder `2`, and
         so on.  Paths are absolute, so none can be taken for an option.
         """
-        taken: dict[str, int] = {}
-        found = []
-        for artifact in self.inputs:
-            name = _file_name(artifact)
-            taken[name] = number = taken.get(name, 0) + 1
-            inside = os.path.join(folder, "files" if number == 1 else str(number))
-            file = self.session.artifacts.of(artifact)
-            found.append((artifact, file.save(name, inside=inside)))
-        return found
+        return fetch(self.session, self.inputs, folder)
 
     def add(
         self,
@@ -311,6 +303,21 @@ def _taken(slot: Participant) -> str:
 
 def _has_free_slot(tapfile: Tapfile, role: str, agent: str) -> bool:
     return any(p.status == PENDING and p.agent_id in ("", agent) for p in tapfile.slots(role))
+
+
+def fetch(
+    session: Session, artifacts: Iterable[Artifact], folder: str | os.PathLike[str]
+) -> list[tuple[Artifact, str]]:
+    """See `Work.fetch`."""
+    taken: dict[str, int] = {}
+    found = []
+    for artifact in artifacts:
+        name = _file_name(artifact)
+        taken[name] = number = taken.get(name, 0) + 1
+        inside = os.path.join(folder, "files" if number == 1 else str(number))
+        file = session.artifacts.of(artifact)
+        found.append((artifact, file.save(name, inside=inside)))
+    return found
 
 
 def _file_name(artifact: Artifact) -> str:
