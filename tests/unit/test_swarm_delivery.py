@@ -417,6 +417,26 @@ def test_a_lock_that_was_made_anew_between_look_and_move_is_given_back(swarm, mo
     assert lock.exists()
 
 
+def test_a_lock_that_is_taken_away_while_we_count_makes_us_count_again(swarm, monkeypatch):
+    """Stopped for long enough, a process finds its lock gone, and another one's number."""
+    swarm.send("coder", "cleaner")
+    lock = swarm.folder("coder", "sequence.lock")
+    counter = swarm.folder("coder", "sequence")
+    following = sequence.following
+
+    def slow(*given):
+        monkeypatch.setattr(sequence, "following", following)
+        lock.rmdir()
+        stamp = following(*given)
+        plain_swarm.send_note(swarm.worktree("coder"), "coder", "QA", "50", "between")
+        return stamp
+
+    monkeypatch.setattr(sequence, "following", slow)
+    assert swarm.send("coder", "cleaner").name.stamp.sequence == 3
+    assert counter.read_text() == "000003\n"
+    assert not lock.exists()
+
+
 def test_a_number_drawn_twice_makes_no_message_vanish(swarm, monkeypatch):
     """Two that both believe to hold the lock: the second was stopped, and had lost it."""
     shutil.rmtree(swarm.worktree("cleaner"))

@@ -44,7 +44,7 @@ def everything(project: str, clock: Clock, also: Folder) -> Iterator[Delivery]:
             found = list(folder.listed(where.outbox))
             if found or files.exists(sequence.lock_path(where)):
                 where.make()
-                sequence.free_stale(where)
+                sequence.free_for_others(where, clock)
         except OSError:
             # Its own agents are told when they send; nobody else can do anything about it.
             continue

@@ -29,6 +29,7 @@ STALE_SECONDS = 10.0
 WAIT_SECONDS = 30.0
 
 _POLL_SECONDS = 0.02
+_DRAWS = 5
 _MAX_BYTES = 1000
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _NOBODY = "_from_x"
@@ -39,16 +40,18 @@ def draw(folder: Folder, clock: Clock) -> Stamp:
 
     Raises `LeaseUnavailableError` if somebody holds the lock all the time.
     """
-    with guard.alone(f"{folder.root}/.sequence.guard", clock), _locked(folder, clock) as lock:
-        stamp = following(_number(folder), _last(folder), clock.time())
-        # Ours first: if we die between the two, a number is left out, and no stamp returns.
-        _write(folder, ".sequence.last", f"{stamp}\n")
-        if _identity(lock.path) != lock.identity:
-            raise LeaseUnavailableError(
-                f"{lock.path} was taken away while this process was stopped; try again"
-            )
-        _write(folder, "sequence", f"{stamp.sequence:06}\n")
-    return stamp
+    for _ in range(_DRAWS):
+        with guard.alone(_guard_path(folder), clock), _locked(folder, clock) as lock:
+            stamp = following(_number(folder), _last(folder), clock.time())
+            # Ours first: if we die between the two, a number is left out, and no stamp returns.
+            _write(folder, ".sequence.last", f"{stamp}\n")
+            if _identity(lock.path) == lock.identity:
+                _write(folder, "sequence", f"{stamp.sequence:06}\n")
+                return stamp
+    raise LeaseUnavailableError(
+        f"{lock_path(folder)} was taken away {_DRAWS} times while this process was counting; see "
+        "who does that, and try again"
+    )
 
 
 def following(number: int, last: Stamp | None, now: float) -> Stamp:
@@ -63,6 +66,15 @@ def following(number: int, last: Stamp | None, now: float) -> Stamp:
 
 def lock_path(folder: Folder) -> str:
     return f"{folder.root}/sequence.lock"
+
+
+def free_for_others(folder: Folder, clock: Clock) -> None:
+    """Take away a lock that nobody holds any more, unless one of us is counting."""
+    try:
+        with guard.alone(_guard_path(folder), clock, wait_seconds=0):
+            free_stale(folder)
+    except LeaseUnavailableError:
+        return  # it sees to that itself
 
 
 def free_stale(folder: Folder) -> bool:
@@ -123,6 +135,10 @@ def _locked(folder: Folder, clock: Clock) -> Iterator[_Lock]:
                 os.rmdir(path)
             except OSError:
                 pass  # taken away just now
+
+
+def _guard_path(folder: Folder) -> str:
+    return f"{folder.root}/.sequence.guard"
 
 
 def _number(folder: Folder) -> int:
