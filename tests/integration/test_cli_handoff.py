@@ -500,6 +500,22 @@ def test_what_failed_is_queued_again(swarm):
     assert swarm.names("stranger", "inbox", "new") == [name]
 
 
+@pytest.mark.usefixtures("session")
+def test_a_dead_letter_is_listed_with_the_reason_and_sent_anew():
+    ok("handoff", "settings", "-", stdin=b"lease_seconds: 1\nmax_attempts: 1")
+    handoff("coder", "send", "--to", "cleaner", "--message", "look")
+    taken("cleaner")
+    assert ok(
+        "handoff", "next", "--role=cleaner", "--agent=other", "--wait=2s"
+    ).out == "NO_TASK\n"  # fmt: skip
+    (entry,) = ok("handoff", "list", "--standing", "dead", "--json").json["entries"]
+    assert entry["role"] == "cleaner"
+    assert entry["reason"]
+    handoff("cleaner", "retry", entry["name"])
+    (item,) = taken("cleaner")
+    assert item["headers"]["message"] == "look"
+
+
 # Settings
 
 

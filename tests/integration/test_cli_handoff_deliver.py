@@ -148,6 +148,17 @@ def test_mail_that_waits_is_announced_again_until_it_is_taken(session, daemons, 
     end(daemon)
 
 
+def test_what_a_dead_agent_held_is_announced_when_others_may_take_it(session, daemons, tmp_path):
+    record = tmp_path / "record"
+    ok("handoff", "settings", "-", "-w", str(session), stdin=b"lease_seconds: 1")
+    send("-w", str(session))
+    ok("handoff", "next", "-w", str(session), "--role", "cleaner")
+    notify = recorder(record, "{role}")
+    daemon = daemons("-w", str(session), "--notify", notify, "--interval", "50ms")
+    until(lambda: lines(record) == ["cleaner"])
+    end(daemon)
+
+
 def test_a_wake_up_that_fails_is_told_and_fails_no_delivery(swarm, daemons):
     failing = f"{sys.executable} -c \"import sys; sys.exit('nobody there')\""
     daemon = daemons("--notify", failing, folder=swarm.project)

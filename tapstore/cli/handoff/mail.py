@@ -76,6 +76,10 @@ class Place(ABC):
         """Whether this is mail that its role could begin now."""
         return entry.standing == "delivered"
 
+    def is_held(self, entry: Entry) -> bool:
+        """Whether somebody is working on it."""
+        return entry.standing == "accepted"
+
     def ring(self) -> None:
         """Wake whoever waits in `next --wait` for mail that was delivered just now."""
         return
@@ -195,6 +199,24 @@ class SessionPlace(Place):
         return notifiers.command(
             command, place=mask_url(session.url), session=lambda _role: session.id
         )
+
+    def can_begin(self, entry: Entry) -> bool:
+        return entry.standing == "delivered" or self._has_lapsed(entry)
+
+    def is_held(self, entry: Entry) -> bool:
+        return entry.standing == "accepted" and not self._has_lapsed(entry)
+
+    def _has_lapsed(self, entry: Entry) -> bool:
+        """Whether who accepted it has most likely died, so that others may take it over."""
+        if entry.standing != "accepted":
+            return False
+        return self.session.store.now() - entry.since > self._lease_seconds
+
+    @cached_property
+    def _lease_seconds(self) -> float:
+        from tapstore.handoffs.queue import settings
+
+        return settings.load(self.session.store).lease_seconds
 
     def sent(self, roles: list[str]) -> None:
         if roles:

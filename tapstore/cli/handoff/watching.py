@@ -138,7 +138,7 @@ class Watch:
         waiting = at_work = 0
         for entry in self._mailboxes[role].entries():
             waiting += place.can_begin(entry)
-            at_work += entry.standing == "accepted"
+            at_work += place.is_held(entry)
         waker.seen(role, waiting=waiting, at_work=at_work > 0)
 
     def _pause(self, asked: Callable[[], bool]) -> bool:
