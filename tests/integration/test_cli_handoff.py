@@ -109,6 +109,15 @@ def test_a_name_of_no_commit_is_a_malformed_call():
 
 
 @pytest.mark.usefixtures("session")
+def test_outside_of_a_repository_it_is_said_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    called = call("handoff", "send", "--to=cleaner", "--task=t", "--role=coder")
+    assert called.status == 9
+    assert called.err.startswith(f"error: {tmp_path}: git rev-parse failed: ")
+    assert "send a note with --message" in called.err
+
+
+@pytest.mark.usefixtures("session")
 def test_a_message_makes_a_note_for_several():
     handoff("coder", "send", "--to", "cleaner,architect", "--message", "look", "--priority", "07")
     for role in ("cleaner", "architect"):

@@ -13,7 +13,7 @@ import click
 from tapstore.cli.handoff.mail import Mail, SessionPlace, mail_command
 from tapstore.cli.handoff.words import say
 from tapstore.cli.params import assignment
-from tapstore.errors import FormatError, NotFoundError
+from tapstore.errors import FormatError, NotFoundError, StoreError
 
 if TYPE_CHECKING:
     from tapstore.handoffs.mailbox import Item, Mailbox, Queued
@@ -240,6 +240,11 @@ class _Composer:
             return GitCommits(os.getcwd()).abbreviate(revision)
         except FormatError as exc:
             raise click.UsageError(f"--commit: {exc}") from exc
+        except StoreError as exc:
+            raise StoreError(
+                f"{exc}; a git_handoff names a commit: call this in your worktree, or send a note "
+                "with --message"
+            ) from exc
 
     def _artifacts(self, names: tuple[str, ...]) -> str:
         from tapstore.handoffs import references
