@@ -49,10 +49,10 @@ def full_inbox(monkeypatch, folder, code=errno.ENOSPC):
     """Nothing can be written below `folder` any more."""
     write = files.write_temp
 
-    def refuse(where, data):
+    def refuse(where, data, **options):
         if where.startswith(str(folder)):
             raise OSError(code, os.strerror(code), where)
-        return write(where, data)
+        return write(where, data, **options)
 
     monkeypatch.setattr(files, "write_temp", refuse)
 

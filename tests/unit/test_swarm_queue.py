@@ -110,6 +110,18 @@ def test_wrong_shapes_are_refused_with_the_original_keywords(swarm):
     refused(qa.next, "INVALID_RECEIVE_MODE", 2)
 
 
+def test_who_names_a_mode_receives_so_whatever_the_roles_say(swarm):
+    """There are original scripts for each of the two."""
+    swarm.modes["cleaner"] = "sometimes"
+    swarm.write_roles()
+    swarm.send("coder", "cleaner")
+    box = opening.open(swarm.project, role="cleaner", mode="batch")
+    assert box.next().batch
+    task = opening.open(swarm.project, role="cleaner", mode="task")
+    refused(task.next, "TASK_IN_PROCESS_IS_BATCH", 2)
+    assert box.done().batch
+
+
 def test_states_that_are_not_clear_are_refused(swarm):
     one = swarm.send("coder", "cleaner", "one").name
     box = swarm.box("cleaner")

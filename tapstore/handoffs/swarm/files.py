@@ -61,8 +61,8 @@ def read(path: str, limit: int) -> tuple[bytes, os.stat_result]:
         os.close(fd)
 
 
-def write_temp(folder: str, data: bytes) -> str:
-    """The path of a new, finished and synced file in a folder for temporary ones."""
+def write_temp(folder: str, data: bytes, *, durable: bool = True) -> str:
+    """The path of a new, finished file in a folder for temporary ones; synced if `durable`."""
     path = f"{folder}/{TEMP_MARK}{secrets.token_hex(8)}"
     fd = os.open(path, _WRITE, 0o666)
     try:
@@ -70,7 +70,8 @@ def write_temp(folder: str, data: bytes) -> str:
             written = 0
             while written < len(data):
                 written += os.write(fd, memoryview(data)[written:])
-            os.fsync(fd)
+            if durable:
+                os.fsync(fd)
         finally:
             os.close(fd)
     except BaseException:
@@ -105,14 +106,15 @@ def create(temp: str, path: str) -> bool:
         discard(temp)
 
 
-def replace(temp: str, path: str) -> None:
+def replace(temp: str, path: str, *, durable: bool = True) -> None:
     """Publish a finished file in the place of another; `temp` is gone afterwards."""
     try:
         os.replace(temp, path)
     except BaseException:
         discard(temp)
         raise
-    sync(os.path.dirname(path))
+    if durable:
+        sync(os.path.dirname(path))
 
 
 def move(source: str, target: str) -> None:

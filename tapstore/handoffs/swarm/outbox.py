@@ -91,8 +91,8 @@ def note_tries(where: Folder, name: str, noted: Tries) -> None:
         }
     )
     try:
-        temp = files.write_temp(where.outbox_temp, data.encode())
-        files.replace(temp, f"{where.outbox}/{name}{RETRY}")
+        temp = files.write_temp(where.outbox_temp, data.encode(), durable=False)
+        files.replace(temp, f"{where.outbox}/{name}{RETRY}", durable=False)
     except OSError:
         # The disk may be full, which may be why it is tried again: then it is, sooner.
         return

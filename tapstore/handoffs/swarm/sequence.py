@@ -162,7 +162,9 @@ def _text(path: str) -> str:
 
 
 def _write(folder: Folder, name: str, text: str) -> None:
-    files.replace(files.write_temp(folder.outbox_temp, text.encode()), f"{folder.root}/{name}")
+    # Not synced: should a power failure take it back, stamps go on from a later second.
+    temp = files.write_temp(folder.outbox_temp, text.encode(), durable=False)
+    files.replace(temp, f"{folder.root}/{name}", durable=False)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
