@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tapstore.cli import console
-from tapstore.cli.handoff.mail import Mail, SwarmPlace, mail_command
+from tapstore.cli.handoff.mail import Mail, mail_command
+from tapstore.cli.handoff.places import SwarmPlace
 from tapstore.cli.params import duration
 from tapstore.errors import NotFoundError
 

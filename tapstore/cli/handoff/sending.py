@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tapstore.cli.handoff.mail import Mail, SessionPlace, mail_command
+from tapstore.cli.handoff.mail import Mail, mail_command
+from tapstore.cli.handoff.places import SessionPlace
 from tapstore.cli.handoff.words import say
 from tapstore.cli.params import assignment
 from tapstore.errors import FormatError, NotFoundError, StoreError

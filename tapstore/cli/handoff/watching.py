@@ -17,7 +17,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from tapstore.cli.handoff.delivering import Teller, warn_about_wake_up
-from tapstore.cli.handoff.mail import Mail, SwarmPlace
+from tapstore.cli.handoff.mail import Mail
+from tapstore.cli.handoff.places import SwarmPlace
 from tapstore.errors import TapstoreError
 from tapstore.handoffs.mailbox import Mailbox
 from tapstore.handoffs.wakeups.daemon import DaemonFiles, main_project
