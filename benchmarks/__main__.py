@@ -12,13 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from benchmarks import coldstart, contended, machine, remote, report, uncontended
+from benchmarks import coldstart, contended, handoffs, machine, remote, report, uncontended
 from benchmarks.cases import SHARED
 from benchmarks.places import Place, places
 from benchmarks.results import Results, goals
 
 PROCESSES = (2, 8, 32)
-PARTS = ("uncontended", "contended", "coldstart", "remote")
+PARTS = ("uncontended", "contended", "handoffs", "coldstart", "remote")
 
 
 class Size(NamedTuple):
@@ -30,6 +30,9 @@ class Size(NamedTuple):
     contended_seconds: float
     start_rounds: int
     remote_rounds: int
+    handoff_rounds: int
+    handoff_depths: Sequence[int]
+    """How many hand-offs lie there; half of them wait, the others are completed."""
 
 
 QUICK = Size(
@@ -39,6 +42,8 @@ QUICK = Size(
     contended_seconds=0.4,
     start_rounds=5,
     remote_rounds=2,
+    handoff_rounds=3,
+    handoff_depths=(200, 2_000),
 )
 FULL = Size(
     alone_sittings=6,
@@ -47,6 +52,8 @@ FULL = Size(
     contended_seconds=4,
     start_rounds=30,
     remote_rounds=8,
+    handoff_rounds=12,
+    handoff_depths=(200, 20_000, 200_000),
 )
 
 
@@ -85,6 +92,15 @@ def measure(
                 results.alone += uncontended.measure(
                     place, sittings=size.alone_sittings, rounds=size.alone_rounds, say=_say
                 )
+        if "handoffs" in parts:
+            for place in found:
+                results.rates += handoffs.rates(place, rounds=size.handoff_rounds, say=_say)
+            for place in found[1:]:
+                results.depths += handoffs.depths(place, size.handoff_depths, say=_say)
+    if "handoffs" in parts:
+        rates, depths = handoffs.far(size.handoff_depths, say=_say)
+        results.rates += rates
+        results.depths += depths
     if "coldstart" in parts:
         with tempfile.TemporaryDirectory(prefix="tapstore-bench-", dir=disk) as folder:
             results.starts = coldstart.measure(Path(folder), rounds=size.start_rounds, say=_say)

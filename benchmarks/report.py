@@ -8,7 +8,10 @@ from benchmarks import remote
 from benchmarks.bare import INTERVAL, KEEP
 from benchmarks.coldstart import ratio
 from benchmarks.contended import Run, pooled
+from benchmarks.handoffs import BLOCK as HANDOFF_BLOCK
+from benchmarks.handoffs import Depth, Rate
 from benchmarks.machine import Machine
+from benchmarks.queues import OURS as OUR_QUEUE
 from benchmarks.remote import Far
 from benchmarks.results import Results, goals
 from benchmarks.stats import Spread, spread
@@ -23,6 +26,10 @@ def render(results: Results, *, plots: Sequence[str]) -> str:
     if results.runs:
         images = [_plot(name, plots) for name in ("throughput.png", "waits.png")]
         sections += [*images, _contended(pooled(results.runs))]
+    if results.rates:
+        sections.append(_handoffs(results.rates))
+    if results.depths:
+        sections.append(_depths(results.depths))
     if results.starts:
         sections += [_plot("coldstart.png", plots), _coldstart(results)]
     if results.far:
@@ -136,6 +143,53 @@ def _far(far: list[Far]) -> str:
         f"means of blocks of {remote.BLOCK}, over a link whose round trip takes so long.  "
         "*requests*: per call, as the server sees them, with the log that follows behind.  moto "
         "measures itself and the client more than a store.\n\n" + _table(head, rows)
+    )
+
+
+def _handoffs(rates: list[Rate]) -> str:
+    ours = {(rate.place, rate.name): rate for rate in rates if rate.queue == OUR_QUEUE}
+    rows = []
+    for rate in rates:
+        against = ""
+        mine = ours[rate.place, rate.name]
+        if rate is not mine:
+            pairs = zip(mine.block_seconds, rate.block_seconds, strict=True)
+            against = _times(spread([us / them for us, them in pairs]))
+        rows.append(
+            (
+                rate.place,
+                rate.name,
+                rate.queue,
+                _milliseconds(rate.seconds),
+                f"{1 / rate.seconds.median:,.0f}",
+                against,
+            )
+        )
+    head = ("place", "what", "queue", "ms", "a second", "tapstore × it")
+    return (
+        "## Hand-offs, one process\n\nMilliseconds a message, median and quartiles of the means of "
+        f"blocks of {HANDOFF_BLOCK}; far away, of single ones.  *original way*: what the original "
+        "scripts and their daemon do with files and renames, in Python; it neither survives a "
+        "crash between two steps nor several agents of a role.  *SQLite*: a table, which one host "
+        "can use.\n\n" + _table(head, rows)
+    )
+
+
+def _depths(depths: list[Depth]) -> str:
+    rows = [
+        (
+            depth.place,
+            depth.queue,
+            f"{depth.waiting:,}",
+            _milliseconds(depth.seconds),
+            "" if depth.requests is None else f"{depth.requests:.1f}",
+        )
+        for depth in depths
+    ]
+    return (
+        "## The next of many hand-offs\n\nMilliseconds of one `next`, median and quartiles, while "
+        "so many wait, of three priorities, and as many are completed.\n\n"
+        + _table(("place", "queue", "waiting", "ms", "requests"), rows)
     )
 
 

@@ -10,7 +10,9 @@ import msgspec
 from benchmarks.cases import ORIGINALS, OURS
 from benchmarks.coldstart import Start, ratio
 from benchmarks.contended import Run, pooled
+from benchmarks.handoffs import CYCLE, Depth, Rate
 from benchmarks.machine import Machine
+from benchmarks.queues import OURS as OUR_QUEUE
 from benchmarks.remote import EDIT, PHASE, Far
 from benchmarks.remote import ratios as far_ratios
 from benchmarks.uncontended import Timing, ratios
@@ -21,6 +23,9 @@ LONGEST_WAIT_SHARE = 1 / 3
 COLD_START_TIMES = 4.0
 FAR_TIMES = 1.1
 FAR_MS = 20
+
+CYCLES_PER_SECOND = 1_500
+DEPTH_TIMES = 3.0
 
 SHORTEST_WINDOW_SECONDS = 2.0
 """No wait that is measured is much longer than the run: those of short ones say nothing."""
@@ -38,6 +43,8 @@ class Results(msgspec.Struct, kw_only=True):
     runs: list[Run] = []
     starts: list[Start] = []
     far: list[Far] = []
+    rates: list[Rate] = []
+    depths: list[Depth] = []
 
 
 class Goal(NamedTuple):
@@ -65,6 +72,7 @@ def goals(results: Results) -> Iterator[Goal]:
                 f"{against.median:.2f}×",
                 against.median <= FAR_TIMES,
             )
+    yield from _handoff_goals(results)
     if results.starts:
         times = ratio(results.starts).median
         yield Goal(
@@ -88,6 +96,33 @@ def _floor_goals(alone: list[Timing]) -> Iterator[Goal]:
                 f"{times:.2f}×",
                 times <= FLOOR_TIMES,
             )
+
+
+def _handoff_goals(results: Results) -> Iterator[Goal]:
+    for rate in results.rates:
+        if (rate.place, rate.queue, rate.name) == ("tmpfs", OUR_QUEUE, CYCLE):
+            cycles = 1 / rate.seconds.median
+            yield Goal(
+                "hand-offs: send, next, done, one process",
+                "tmpfs",
+                f"at least {CYCLES_PER_SECOND:,} a second",
+                f"{cycles:,.0f}",
+                cycles >= CYCLES_PER_SECOND,
+            )
+    ours = [depth for depth in results.depths if depth.queue == OUR_QUEUE]
+    for place in dict.fromkeys(depth.place for depth in ours):
+        first, *_, last = [depth for depth in ours if depth.place == place]
+        if first.requests is not None and last.requests is not None:
+            times, unit = last.requests / first.requests, "the requests"
+        else:
+            times, unit = last.seconds.median / first.seconds.median, "the time"
+        yield Goal(
+            f"`next` with {last.waiting:,} waiting and as many completed",
+            place,
+            f"at most {DEPTH_TIMES:g}× {unit} of {first.waiting:,}",
+            f"{times:.2f}×",
+            times <= DEPTH_TIMES,
+        )
 
 
 def _contention_goals(runs: list[Run]) -> Iterator[Goal]:

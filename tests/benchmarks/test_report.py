@@ -11,7 +11,7 @@ from benchmarks.results import Results, goals
 
 TINY = Size(
     alone_sittings=1, alone_rounds=1, contended_rounds=1, contended_seconds=0.05, start_rounds=1,
-    remote_rounds=1,
+    remote_rounds=1, handoff_rounds=1, handoff_depths=(100, 400),
 )  # fmt: skip
 
 
@@ -54,6 +54,16 @@ def test_the_report_counts_requests_to_servers_far_away(results):
     assert far["moto", remote.RAW].requests == 2
     assert far["moto", remote.LOOK].requests == 1
     assert "| moto | 1 | tapstore, a look |" in render(results, plots=())
+
+
+def test_the_report_tells_what_hand_offs_cost_and_how_that_grows(results):
+    report = render(results, plots=())
+    assert "| tmpfs | send, next, done | tapstore |" in report
+    assert "| SeaweedFS, 20 ms | tapstore | 50 |" in report
+    requests = {depth.waiting: depth.requests for depth in results.depths if depth.requests}
+    assert requests[50] == requests[200]
+    measured = [goal for goal in goals(results) if "next" in goal.what]
+    assert {goal.where for goal in measured} == {"disk", "tmpfs", "SeaweedFS, 20 ms"}
 
 
 def test_nothing_of_a_run_stays_on_the_disk(tmp_path):
