@@ -10,7 +10,7 @@ Exclusive between agents.  One agent id at work in two processes at once has one
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tapstore.abc import Clock, Store
@@ -345,23 +345,24 @@ class Inbox:
             )
         self._held = tuple(kept)
 
-    def release(self, reason: str = "") -> tuple[Item, ...]:
+    def release(self, reason: str = "", *, only: Collection[str] = ()) -> tuple[Item, ...]:
         """Give back what this agent has in process; the next attempt is somebody's.
 
-        Raises as `done` does.
+        `only`: places of some items of a batch; the others stay.  Raises as `done` does.
         """
         held = self._held or self._shape(self._own(self._attempts.look()).live, "", "", None)
-        if not held:
+        given = tuple(a for a in held if a.key in only) if only else held
+        if not given:
             raise MailboxStateError("NO_CURRENT_TASK", "", exit_code=1)
         why = records.one_line(reason or f"given back by {self._agent}")
-        for attempt in held:
+        for attempt in given:
             self._check(attempt)
             message = records.released(attempt.message, why)
             self._store.put(attempt.key, messages.render(message), OVERWRITE)
-        if held[0].batch:
-            self._batches.drop(held[0].batch)
-        self._held = ()
-        return tuple(Item(a.key, a.message, a.number) for a in held)
+        self._held = tuple(a for a in held if a not in given)
+        if given[0].batch and not self._held:
+            self._batches.drop(given[0].batch)
+        return tuple(Item(a.key, a.message, a.number) for a in given)
 
     def _check(self, attempt: Attempt) -> None:
         """Raise `LeaseLostError` if the attempt holds its message no longer."""

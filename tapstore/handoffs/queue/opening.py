@@ -187,9 +187,12 @@ class QueueMailbox(Mailbox):
         """Begin the lease of what is held again.  Raises `LeaseLostError` if it is lost."""
         self._inbox.renew()
 
-    def release(self, reason: str = "") -> tuple[Item, ...]:
-        """Give back what is in process; it counts as an attempt.  Raises as `done` does."""
-        return self._inbox.release(reason)
+    def release(self, reason: str = "", *, only: Collection[str] = ()) -> tuple[Item, ...]:
+        """Give back what is in process; it counts as an attempt.
+
+        `only`: places of some items of a batch; the others stay.  Raises as `done` does.
+        """
+        return self._inbox.release(reason, only=only)
 
     def close(self) -> None:
         """Leave no empty folders behind.  What is held stays held until its lease passes."""

@@ -102,8 +102,9 @@ def accepted(
 
 
 def released(message: Message, reason: str) -> Message:
-    """The attempt as it is given back."""
-    return Message({**message.headers, RELEASED: one_line(reason)}, message.body)
+    """The attempt as it is given back.  It is of no batch any more, which may be completed."""
+    headers = {name: value for name, value in message.headers.items() if name != BATCH}
+    return Message({**headers, RELEASED: one_line(reason)}, message.body)
 
 
 def completed(attempt: Attempt, *, at: float) -> Message:
