@@ -1,6 +1,8 @@
 """Agents: any command or callable, at work in a session or in all sessions below a root."""
 
 from tapstore.agents.command import CommandHandler
+from tapstore.agents.handoffs import HandoffHandler, HandoffSpec, HandoffWorker
+from tapstore.agents.handoffwork import HandoffWork
 from tapstore.agents.outcome import Ending, Outcome, WorkFailedError, WorkReleasedError
 from tapstore.agents.signals import stopping_on_signals
 from tapstore.agents.worker import AgentSpec, Handler, Worker
@@ -11,6 +13,10 @@ __all__ = [
     "CommandHandler",
     "Ending",
     "Handler",
+    "HandoffHandler",
+    "HandoffSpec",
+    "HandoffWork",
+    "HandoffWorker",
     "Need",
     "Outcome",
     "Work",

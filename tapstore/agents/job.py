@@ -29,14 +29,18 @@ class Job(ABC):
     """One piece of work in the hands of an agent."""
 
     session: Session
-    requirement: str
-    """What is to be done, as text; may be empty."""
-
-    output_name: str
-    """Name that the result is to have; empty if that is not said."""
-
     stopping: Callable[[], bool]
     """Whether the agent was told to stop."""
+
+    @property
+    @abstractmethod
+    def requirement(self) -> str:
+        """What is to be done, as text; may be empty."""
+
+    @property
+    @abstractmethod
+    def output_name(self) -> str:
+        """Name that the result is to have; empty if that is not said."""
 
     @property
     @abstractmethod
@@ -84,9 +88,15 @@ class _Claimed(Job):
         self._work = work
         self._claim = work.claim
         self.session = work.session
-        self.requirement = work.requirement
-        self.output_name = work.output_name
         self.stopping = lambda: work.stopping()
+
+    @property
+    def requirement(self) -> str:
+        return self._work.requirement
+
+    @property
+    def output_name(self) -> str:
+        return self._work.output_name
 
     @property
     def lost(self) -> threading.Event:

@@ -78,13 +78,16 @@ class Loop(ABC, Generic[W]):
             self._end(work, Ending.RELEASED, f"not begun ({type(exc).__name__})", exc)
             raise
         outcome = self._outcome(work)
+        self._tell(outcome)
+        return outcome
+
+    def _tell(self, outcome: Outcome) -> None:
         if self._on_outcome is not None:
             self._on_outcome(outcome)
-        return outcome
 
     def _outcome(self, work: W) -> Outcome:
         try:
-            self._handler(work)
+            self._handle(work)
             return self._complete(work)
         except (ClaimLostError, LeaseLostError, OutcomeUnknownError) as exc:
             return self._lost(work, exc)
@@ -98,6 +101,9 @@ class Loop(ABC, Generic[W]):
         except BaseException as exc:
             self._end(work, Ending.RELEASED, f"interrupted ({type(exc).__name__})", exc)
             raise
+
+    def _handle(self, work: W) -> None:
+        self._handler(work)
 
     def _log(self, work: W) -> None:
         """What a handler raised, where its output would be."""

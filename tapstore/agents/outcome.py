@@ -17,10 +17,12 @@ class WorkReleasedError(TapstoreError):
 
 
 class Ending(Enum):
-    """What became of a claim."""
+    """What became of a claim, or of hand-offs."""
 
     COMPLETED = "completed"
     FAILED = "failed"
+    """Of hand-offs: given back with the reason, for another attempt or as dead."""
+
     RELEASED = "released"
     LOST = "lost"
     """Taken back, or not known: nothing that came later was registered under it."""
@@ -34,10 +36,23 @@ class Outcome:
     session_id: str
     url: str
     slot: str
+    """The slot that was claimed; of hand-offs the role."""
+
     agent: str
-    claim: str
+    claim: str = ""
+    """Id of the claim; empty for hand-offs, which need none."""
+
     task_id: str = ""
     """Id of the task, if one in the inbox was the reason."""
+
+    handoffs: tuple[str, ...] = ()
+    """Names of the hand-offs that it was."""
+
+    batch: str = ""
+    """Id of the batch that they were accepted with."""
+
+    attempt: int = 0
+    """How often they had been accepted, this time included; of a batch the highest number."""
 
     reason: str = ""
     error: BaseException | None = None

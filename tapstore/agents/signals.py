@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from tapstore.agents.worker import Worker
+from tapstore.agents.loop import Loop
 
 _NAMES = ("SIGTERM", "SIGINT", "SIGHUP")
 
 
 @contextmanager
-def stopping_on_signals(worker: Worker) -> Iterator[list[str]]:
+def stopping_on_signals(worker: Loop[Any]) -> Iterator[list[str]]:
     """While it lasts, SIGTERM, SIGINT and SIGHUP stop the worker; yields the names that came.
 
     The command gets SIGTERM, and its work is released.  A second signal raises

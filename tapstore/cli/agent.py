@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tapstore.cli import console
 from tapstore.cli.invocation import Invocation, agent_option, common_options
 from tapstore.cli.params import duration
-from tapstore.errors import ClaimLostError, WaitTimeoutError
+from tapstore.cli.working import claim_worker, complaining, exit_code, handoff_worker
+from tapstore.errors import WaitTimeoutError
 
 if TYPE_CHECKING:
-    from tapstore.agents.outcome import Outcome
-    from tapstore.roots.root import Root
-    from tapstore.sessions.session import Session
-    from tapstore.tasks.work import Need, Work
-
-NOT_DONE = 1
-"""What `--once` exits with when the work failed or was given back."""
+    from tapstore.agents.loop import Loop
+    from tapstore.tasks.work import Need
 
 
 @click.group(no_args_is_help=False)
@@ -48,6 +41,21 @@ def _exit_codes(text: str | frozenset[int]) -> frozenset[int]:
     return frozenset(map(int, codes))
 
 
+_FOR_CLAIMS = ("root", "when_phase", "needs", "claim_phase", "then")
+
+
+def _check_source(ctx: click.Context, *, handoffs: bool, batch: bool) -> None:
+    """Refuse options that say nothing about where work is to come from."""
+    if batch and not handoffs:
+        raise click.UsageError("--batch is for hand-offs: add --handoffs")
+    for name in _FOR_CLAIMS:
+        if handoffs and ctx.params[name]:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} does not go with --handoffs, where nothing is "
+                "claimed: leave one of them out"
+            )
+
+
 @agent.command()
 @common_options
 @agent_option
@@ -57,6 +65,12 @@ def _exit_codes(text: str | frozenset[int]) -> frozenset[int]:
     metavar="URL",
     help="Work in all sessions below this place, also in those made later, instead of one.",
 )
+@click.option(
+    "--handoffs",
+    is_flag=True,
+    help="Work is the hand-offs of the role in the session; nothing is claimed.",
+)
+@click.option("--batch", is_flag=True, help="All hand-offs of the first one's priority at once.")
 @click.option("--when-phase", metavar="PHASE", help="Only when the session is in this phase.")
 @click.option(
     "--needs",
@@ -118,6 +132,8 @@ def run(
     ctx: click.Context,
     role: str,
     root: str | None,
+    handoffs: bool,
+    batch: bool,
     when_phase: str | None,
     needs: tuple[Need, ...],
     claim_phase: str,
@@ -147,18 +163,21 @@ def run(
     tapstore agent run --role reviewer --when-phase awaiting_review --needs type=code \\
         --ok-exit 0,1 --stdout-as review.txt --then review_completed -- ruff check {inputs}
 
+    With --handoffs COMMAND does the hand-offs of the role, one after the other: what it fails at
+    is another attempt, then dead.  It sends with `tapstore handoff send`; `next` and `done` are
+    ours.  Sessions only; in a folder of the original layout use `tapstore handoff next`.
+
     With --once it exits with 0 if the work was completed, with 1 if it failed or was given back,
     with 4 if there was none for --idle, and with 5 if it was lost to somebody else.
     """  # fmt: skip
     from tapstore.agents.command import CommandHandler
     from tapstore.agents.signals import stopping_on_signals
-    from tapstore.agents.worker import AgentSpec, Worker
-    from tapstore.roots.root import Root
-    from tapstore.roots.root import root as open_root
-    from tapstore.tasks.work import WorkFilter, waits_for
+    from tapstore.agents.worker import AgentSpec
+    from tapstore.tasks.work import WorkFilter
 
     invocation: Invocation = ctx.obj
     invocation.check_root(root)
+    _check_source(ctx, handoffs=handoffs, batch=batch)
     try:
         handler = CommandHandler(
             argv=command,
@@ -171,39 +190,23 @@ def run(
         )
     except ValueError as exc:
         raise click.UsageError(str(exc)) from exc
-    wanted = WorkFilter(role=role, when_phase=when_phase, needs=needs)
-    target: Session | Root
-    if root is None:
-        target = invocation.open()
+    worker: Loop[Any]
+    if handoffs:
+        worker, why = handoff_worker(
+            invocation, handler, role=role, batch=batch, ttl=ttl, overwrite=overwrite
+        )
     else:
-        with invocation.configured(root) as options:
-            target = ctx.with_resource(
-                open_root(
-                    root, storage_options=options, artifact_options=invocation.artifact_options
-                )
-            )
-    worker = Worker(
-        target,
-        AgentSpec(
+        spec = AgentSpec(
             agent=invocation.agent,
-            work=wanted,
+            work=WorkFilter(role=role, when_phase=when_phase, needs=needs),
             claim_phase=claim_phase,
             then=then,
             ttl=ttl,
             overwrite=overwrite,
-        ),
-        handler,
-        on_start=lambda work: _started(invocation, work),
-        on_outcome=lambda outcome: _ended(invocation, outcome),
-    )
+        )
+        worker, why = claim_worker(ctx, handler, spec, root)
 
-    def why() -> str:
-        """What is missing; below a root that may be anything."""
-        if isinstance(target, Root):
-            return ""
-        return waits_for(target, wanted, agent=invocation.agent)
-
-    with stopping_on_signals(worker) as came, _complaining(invocation):
+    with stopping_on_signals(worker) as came, complaining(invocation):
         outcome = None
         if idle != 0 and (missing := why()):
             invocation.note(f"{invocation.agent} waits for work as {role}: {missing}")
@@ -217,57 +220,4 @@ def run(
         missing = why()
         raise WaitTimeoutError(f"no work for {idle:g} s{': ' if missing else ''}{missing}")
     if outcome is not None:
-        ctx.exit(_exit_code(outcome))
-
-
-@contextmanager
-def _complaining(invocation: Invocation) -> Iterator[None]:
-    """What the worker logs is said as any other warning: escaped, or as JSON."""
-    import logging
-
-    class Handler(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            invocation.warn("AgentWarning", record.getMessage())
-
-    handler = Handler()
-    logger = logging.getLogger("tapstore.agents")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-
-
-def _started(invocation: Invocation, work: Work) -> None:
-    count = len(work.inputs)
-    why = f"task {work.task.id}" if work.task else f"{count} input{'' if count == 1 else 's'}"
-    claim = work.claim
-    invocation.note(f"{claim.agent} has claimed {claim.slot} of session {work.session.id}: {why}")
-
-
-def _ended(invocation: Invocation, outcome: Outcome) -> None:
-    if invocation.as_json:
-        console.emit(
-            {
-                "outcome": outcome.ending.value,
-                "session_id": outcome.session_id,
-                "url": outcome.url,
-                "slot": outcome.slot,
-                "agent": outcome.agent,
-                "claim": outcome.claim,
-                "task_id": outcome.task_id or None,
-                "reason": outcome.reason or None,
-            }
-        )
-        return
-    reason = f": {outcome.reason}" if outcome.reason else ""
-    console.say(
-        f"{outcome.agent} has {outcome.ending.value} {outcome.slot} of session "
-        f"{outcome.session_id}{reason}"
-    )
-
-
-def _exit_code(outcome: Outcome) -> int:
-    if outcome.ending.value == "completed":
-        return 0
-    return ClaimLostError.exit_code if outcome.ending.value == "lost" else NOT_DONE
+        ctx.exit(exit_code(outcome))

@@ -82,6 +82,9 @@ class Publish(Operation, frozen=True, kw_only=True, omit_defaults=True, tag="pub
     claim: str = ""
     """Claim under which it happens; empty: by somebody outside (an input, say)."""
 
+    role: str = ""
+    """Without a claim: the role that it is registered for."""
+
     overwrite: bool = False
     """Replace what another role registered under the same phase and name."""
 
@@ -374,7 +377,9 @@ def _move_phase(state: Tapfile, op: SetPhase, at: float, rev: int) -> Tapfile:
 
 
 def _publish(state: Tapfile, op: Publish, at: float, rev: int) -> Tapfile:
-    role = ""
+    role = op.role
+    if role and role not in state.roles():
+        raise NotAllowedError(f"session {state.session_id} has no role {role!r}")
     if op.claim:
         held = _held(state, op.claim)
         role = held.role

@@ -93,6 +93,8 @@ handoff-scripts  handoff install-scripts scripts
 logs             logs
 logs-agent       logs a1
 logs-nobody      logs nobody
+handoff-urgent   handoff send --to reviewer --message quick --priority 10 --role coder --agent c1
+agent-handoffs   agent run --role reviewer --handoffs --agent a1 --once --idle 0 -- echo fine
 usage            claim
 no-such-command  clame
 """
