@@ -317,6 +317,14 @@ class Session:
         tapfile = self.tapfile
         notices.notify(self.store, tapfile, claim=claim.id, role=claim.role, agent=claim.agent)
 
+    def wake(self) -> None:
+        """Have those who wait for something in this session look early; may reach nobody.
+
+        Commits do so by themselves.
+        """
+        if self._ringer is not None:
+            self._ringer.ring()
+
     # Steering
 
     def set_phase(

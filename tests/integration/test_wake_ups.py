@@ -9,8 +9,10 @@ from contextlib import closing
 import pytest
 
 import tapstore
+from tapstore.handoffs.queue import opening
 from tapstore.sessions import waiting
 from tapstore.sessions.config import new_id
+from tapstore.sessions.waiting import Waiter
 from tapstore.stores.memory import MemoryStore
 
 
@@ -40,6 +42,34 @@ def wait_in_thread(store, results):
 def subscribers(server):
     with server.client() as client:
         return sum(number for _, number in client.pubsub_numsub(*client.pubsub_channels()))
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_hand_off_wakes_who_waits_for_one(store, redis_like):
+    with tapstore.create(store, roles=["coder", "QA"], locks=redis_like.url) as session:
+        woken = []
+
+        def wait():
+            with tapstore.open(store) as mine:
+                mailbox = opening.open(mine, role="QA", agent="q")
+                waiter = Waiter(mine.store, mine.clock, timeout=50, open_bell=mine.locks.bell)
+                while mailbox.next() is None and waiter.wait():
+                    pass
+                woken.append(time.monotonic())
+                waiter.close()
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not subscribers(redis_like):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        sender = opening.open(session, role="coder", agent="c")
+        sender.send(b"type: note\nto: QA\npriority: 50\nmessage: wake up\n")
+        sent = time.monotonic()
+        thread.join(40)
+        assert woken, "not woken before it would have looked by itself"
+        assert woken[0] - sent < 30
 
 
 @pytest.mark.usefixtures("patient")

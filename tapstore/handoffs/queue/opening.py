@@ -122,7 +122,9 @@ class QueueMailbox(Mailbox):
                 raise
             checked = self._check(draft, self._known, name)
         pressure.check(self._store, checked.recipients, self.settings.max_waiting)
-        return self._outbox.send(checked, self._sequence)
+        queued = self._outbox.send(checked, self._sequence)
+        self.session.wake()
+        return queued
 
     def _check(self, draft: bytes, roles: Collection[str], name: str) -> drafts.Draft:
         return drafts.check(
