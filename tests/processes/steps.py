@@ -11,7 +11,9 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-CHANGING = ("open", "write", "fsync", "link", "rename", "replace", "unlink", "mkdir", "ftruncate")
+CHANGING = (
+    "open", "write", "fsync", "link", "rename", "replace", "unlink", "mkdir", "rmdir", "ftruncate",
+)  # fmt: skip
 """What may change something on a place of files."""
 
 
@@ -29,7 +31,7 @@ def _hit(number: int, calls: Sequence[str], hit: signal.Signals) -> None:
 
         return counted
 
-    for name in calls:
+    for name in dict.fromkeys(calls):
         setattr(os, name, wrap(getattr(os, name)))
 
 

@@ -1,14 +1,16 @@
 """Draws the ids of a role's messages; none is ever drawn twice, whoever sends for the role.
 
-Numbers are reserved in blocks: a block is a name that is created exclusively and says where it
-ends.  Old names are removed, and whoever was stopped for long in the middle of a reservation might
-create one of those again; so a reservation that took long is thrown away.
+Numbers are reserved in blocks: a block is a file that is created exclusively under its first
+number, as many bytes long as it has numbers.  Who reserves the next one, of whatever size, needs
+the name behind its end, which is the same for all.  Old files are removed, and whoever was stopped
+for long in the middle of a reservation might create one of those again; so a reservation that took
+long is thrown away.
 """
 
 from __future__ import annotations
 
 from tapstore.abc import Clock, Store
-from tapstore.errors import AlreadyExistsError, StoreError
+from tapstore.errors import AlreadyExistsError, NotFoundError, StoreError
 from tapstore.handoffs.names import MAX_SEQUENCE, Stamp
 from tapstore.handoffs.queue.places import Places, file_name
 from tapstore.types import CREATE, ObjectInfo
@@ -49,20 +51,30 @@ class Sequence:
         return self._last
 
     def _reserve(self, size: int) -> tuple[int, int]:
+        taken = 0
         while True:
             started = self._clock.monotonic()
             known = self._known()
-            begin = known[-1][0] if known else 0
+            begin = max([taken, *(first + _numbers(info) for first, info in known[-1:])])
+            key = f"{self._places.sequence}{begin:012}"
             try:
-                put = self._store.put(f"{self._places.sequence}{begin + size:012}", b"", CREATE)
+                put = self._store.put(key, b"." * size, CREATE)
             except AlreadyExistsError:
+                # A listing may be older than what lies there, or not show it at all.
+                taken = begin + self._numbers_at(key)
                 continue
             if self._clock.monotonic() - started <= MAX_RESERVATION_SECONDS:
                 self._tidy(known, now=put.modified)
                 return begin, begin + size
 
+    def _numbers_at(self, key: str) -> int:
+        try:
+            return _numbers(self._store.head(key))
+        except NotFoundError:
+            return 1
+
     def _known(self) -> list[tuple[int, ObjectInfo]]:
-        """All reservations that are left, by their ends."""
+        """All reservations that are left, by their first numbers."""
         found = []
         for info in self._store.list(self._places.sequence):
             name = file_name(info.key)
@@ -80,3 +92,8 @@ class Sequence:
                     self._store.delete(info.key)
                 except StoreError:
                     return
+
+
+def _numbers(info: ObjectInfo) -> int:
+    """How many a block has; never none, whatever somebody put there."""
+    return min(max(info.size, 1), MAX_BLOCK)
