@@ -229,3 +229,64 @@ def test_an_agent_without_a_log_is_not_found():
     called = call("logs", "nobody")
     assert called.status == 6
     assert "it has logs of (nobody)" in called.err
+
+
+# Hand-offs
+
+
+def hand_off(*options):
+    return ok("handoff", "send", "--role", "reviewer", "--to", "coder", "--message", "m", *options)
+
+
+def test_a_hand_off_that_is_done_exits_with_0_and_one_that_failed_with_1():
+    hand_off()
+    assert agent("--handoffs", program="raise SystemExit('no idea')").status == 1
+    called = agent("--handoffs", "--idle", "5s", program="print('fine')", run=ok)
+    assert "attempt 2" in called.err
+    assert called.out.startswith("a1 has completed 50_")
+
+
+def test_no_hand_off_exits_with_4():
+    called = agent("--handoffs")
+    assert called.status == 4
+    assert "no hand-off waits for 'coder'" in called.err
+
+
+def test_a_hand_off_that_the_command_completed_and_left_is_completed():
+    hand_off()
+    program = (
+        "import subprocess, sys;"
+        "subprocess.run([sys.executable, '-m', 'tapstore', 'handoff', 'done'], check=True)"
+    )
+    assert agent("--handoffs", program=program).status == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--root", "."],
+        ["--when-phase", "coding"],
+        ["--needs", "type=code"],
+        ["--claim-phase", "coding"],
+        ["--then", "review"],
+    ],
+)
+def test_what_is_for_claims_is_refused_with_hand_offs(options):
+    if options[0] == "--root":
+        called = call("agent", "run", "--role", "coder", "--handoffs", *options, "--", "true")
+    else:
+        called = agent("--handoffs", *options)
+    assert called.status == 2
+    assert f"{options[0]} does not go with --handoffs" in called.err
+
+
+def test_a_batch_of_anything_but_hand_offs_is_refused():
+    called = agent("--batch")
+    assert called.status == 2
+    assert "add --handoffs" in called.err
+
+
+def test_a_lease_that_is_out_of_bounds_is_refused():
+    called = agent("--handoffs", "--ttl", "10ms")
+    assert called.status == 3
+    assert "a lease lasts 1 s to" in called.err
