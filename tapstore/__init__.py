@@ -32,6 +32,8 @@ from tapstore.errors import (
 )
 
 if TYPE_CHECKING:
+    from tapstore.handoffs.mailbox import Mailbox, MailboxFullError, MailboxStateError
+    from tapstore.handoffs.queue.opening import mailbox
     from tapstore.roots.root import Root, root
     from tapstore.sessions.claim import Claim
     from tapstore.sessions.opening import create, open
@@ -42,9 +44,13 @@ __version__ = "0.1.0"
 # Imported when first used: who only catches errors, or prints `--version`, need not wait.
 _LAZY = {
     "Claim": "tapstore.sessions.claim",
+    "Mailbox": "tapstore.handoffs.mailbox",
+    "MailboxFullError": "tapstore.handoffs.mailbox",
+    "MailboxStateError": "tapstore.handoffs.mailbox",
     "Session": "tapstore.sessions.session",
     "Root": "tapstore.roots.root",
     "create": "tapstore.sessions.opening",
+    "mailbox": "tapstore.handoffs.queue.opening",
     "open": "tapstore.sessions.opening",
     "root": "tapstore.roots.root",
 }
@@ -72,6 +78,9 @@ __all__ = [
     "InvalidKeyError",
     "LeaseLostError",
     "LeaseUnavailableError",
+    "Mailbox",
+    "MailboxFullError",
+    "MailboxStateError",
     "NotAllowedError",
     "NotFoundError",
     "OutcomeUnknownError",
@@ -83,6 +92,7 @@ __all__ = [
     "UnsupportedOperationError",
     "WaitTimeoutError",
     "create",
+    "mailbox",
     "open",
     "root",
 ]

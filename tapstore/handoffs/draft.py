@@ -85,8 +85,23 @@ class Draft:
         return name, Message(headers, self.type.render_body(headers))
 
 
+Given = bytes | Mapping[str, str]
+"""A draft as the bytes of its file, or as its headers."""
+
+
+def write(headers: Mapping[str, str]) -> bytes:
+    """The draft that has these headers.  Raises `FormatError` for what no line can hold."""
+    for header, value in headers.items():
+        fault = header_fault(header, value)
+        if fault:
+            raise FormatError(fault)
+    return "".join(f"{header}: {value}\n" for header, value in headers.items()).encode(
+        errors="surrogatepass"  # so that the check can say where it is no text
+    )
+
+
 def check(
-    data: bytes,
+    data: Given,
     *,
     sender: str,
     roles: Collection[str],
@@ -94,14 +109,16 @@ def check(
     types: Mapping[str, MessageType] | None = None,
     name: str = "draft",
 ) -> Draft:
-    """The draft in a file, for a `sender` among whose swarm's `roles` all recipients are.
+    """A draft, for a `sender` among whose swarm's `roles` all recipients are.
 
     Raises `DraftError` with all faults, and `InvalidKeyError` for the sender.
     """
     check_role(sender)
     if sender not in roles:
         raise InvalidKeyError(f"Unknown sender role: {sender!r}; known are {_known(roles)}")
-    return _Checking(types or message_types.built_in(), roles).check(data, sender, resolve, name)
+    checking = _Checking(types or message_types.built_in(), roles)
+    data = data if isinstance(data, bytes) else write(data)
+    return checking.check(data, sender, resolve, name)
 
 
 class _Checking:

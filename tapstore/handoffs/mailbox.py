@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tapstore.errors import TapstoreError
+from tapstore.handoffs.draft import Given
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.names import HandoffName
 
@@ -38,6 +39,12 @@ class MailboxStateError(TapstoreError):
         self.exit_code = exit_code
         head = f"{keyword}: {reason}" if reason else keyword
         super().__init__("\n".join([head, *(f"- {place}" for place in self.places)]))
+
+
+class MailboxFullError(TapstoreError):
+    """Too much waits for a recipient; nothing was written.  Try again when less does."""
+
+    exit_code = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +153,11 @@ class Mailbox(ABC):
     role: str
 
     @abstractmethod
-    def send(self, draft: bytes, *, name: str = "draft") -> Queued:
+    def send(self, draft: Given, *, name: str = "draft") -> Queued:
         """Check a draft, queue it and deliver it as far as possible now.
 
-        Raises `DraftError` with all its faults; then nothing was written.  `name` is for errors.
+        `draft` is the text of a draft, or a mapping of its headers.  Raises `DraftError` with all
+        its faults; then nothing was written.  `name` is for errors.
         """
 
     @abstractmethod

@@ -11,8 +11,8 @@ from tapstore.errors import (
     NotFoundError,
 )
 from tapstore.handoffs.draft import DraftError
-from tapstore.handoffs.mailbox import MailboxStateError
-from tapstore.handoffs.queue import pressure, records
+from tapstore.handoffs.mailbox import MailboxFullError, MailboxStateError
+from tapstore.handoffs.queue import records
 from tapstore.handoffs.queue.endings import Endings
 from tapstore.handoffs.queue.places import Places
 from tapstore.types import OVERWRITE
@@ -395,13 +395,41 @@ def test_no_more_than_allowed_waits_for_a_role():
     world.send()
     world.send()
     before = world.keys()
-    with pytest.raises(pressure.MailboxFullError, match="2 messages wait for 'reviewer'"):
+    with pytest.raises(MailboxFullError, match="2 messages wait for 'reviewer'"):
         world.send(to="QA,reviewer")
     assert world.keys("/new/") == [key for key in before if "/new/" in key]
     box = world.box("reviewer")
     box.next()
     box.done()
     world.send()
+
+
+def test_references_to_artifacts_are_held_against_the_session():
+    world = World()
+    world.session.publish("plan.md", b"# Plan", type="text", phase="")
+    artifact = world.session.tapfile.artifact("plan.md")
+    good = f"plan.md@{artifact.checksum}"
+    box = world.box("coder")
+    headers = {"type": "note", "to": "QA", "priority": "50", "message": "look"}
+    before = world.keys()
+    with pytest.raises(DraftError, match=r"'plan.md' has sha256:.*, not sha256:0000"):
+        box.send({**headers, "artifacts": f"plan.md@sha256:{'0' * 64}"})
+    with pytest.raises(DraftError, match=r"no artifact other.md"):
+        box.send({**headers, "artifacts": good.replace("plan", "other")})
+    assert world.keys() == before
+    box.send({**headers, "artifacts": good})
+    assert world.box("QA").next().items[0].message.artifacts[0].checksum == artifact.checksum
+
+
+def test_a_draft_may_be_given_as_its_headers():
+    world = World()
+    headers = {"type": "note", "to": "QA", "priority": "50", "message": "look"}
+    world.box("coder").send(headers)
+    assert taken(world.box("QA")) == "look"
+    with pytest.raises(FormatError, match="one line"):
+        world.box("coder").send({**headers, "message": "look\npriority: 00"})
+    with pytest.raises(FormatError, match="UTF-8"):
+        world.box("coder").send({**headers, "message": "\udc80"})
 
 
 # Receipts and threads

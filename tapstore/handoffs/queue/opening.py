@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 
-from tapstore.errors import NotAllowedError
+from tapstore.errors import AlreadyExistsError, NotAllowedError
 from tapstore.handoffs import draft as drafts
-from tapstore.handoffs import names
+from tapstore.handoffs import names, references
 from tapstore.handoffs.draft import Resolve
 from tapstore.handoffs.gitcommit import GitCommits
 from tapstore.handoffs.mailbox import (
@@ -37,7 +38,7 @@ DELIVER_SECONDS = 5.0
 """How often an agent that has nothing to do finishes what others began to send."""
 
 
-def open(
+def mailbox(
     session: Session,
     *,
     role: str,
@@ -60,8 +61,11 @@ def open(
     )
 
 
+open = mailbox
+
+
 class QueueMailbox(Mailbox):
-    """One role's hand-offs in a session.  Made by `open`.  For one thread at a time."""
+    """One role's hand-offs in a session.  Made by `tapstore.mailbox`.  For one thread at a time."""
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class QueueMailbox(Mailbox):
         self._resolve = resolve or GitCommits(".")
         self._sequence = Sequence(self._store, self._places, session.clock)
         self._outbox = Outbox(self._store, roles=self._roles_now)
+        self._endings = Endings(self._store, self._places)
         self._lists = Lists(self._store, self.settings)
         self._inbox = Inbox(
             self._store,
@@ -112,7 +117,7 @@ class QueueMailbox(Mailbox):
 
     # Sending
 
-    def send(self, draft: bytes, *, name: str = "draft") -> Queued:
+    def send(self, draft: drafts.Given, *, name: str = "draft") -> Queued:
         """See `Mailbox.send`.  Raises `MailboxFullError` if too much waits for a recipient."""
         known = self._known
         try:
@@ -121,12 +126,13 @@ class QueueMailbox(Mailbox):
             if self._roles_now() == known:
                 raise
             checked = self._check(draft, self._known, name)
+        self._check_artifacts(checked, name)
         pressure.check(self._store, checked.recipients, self.settings.max_waiting)
         queued = self._outbox.send(checked, self._sequence)
         self.session.wake()
         return queued
 
-    def _check(self, draft: bytes, roles: Collection[str], name: str) -> drafts.Draft:
+    def _check(self, draft: drafts.Given, roles: Collection[str], name: str) -> drafts.Draft:
         return drafts.check(
             draft,
             sender=self.role,
@@ -136,27 +142,52 @@ class QueueMailbox(Mailbox):
             name=name,
         )
 
+    def _check_artifacts(self, draft: drafts.Draft, name: str) -> None:
+        """Refuse references to artifacts that the session has not, or has with other bytes."""
+        if "artifacts" not in draft.headers:
+            return
+        tapfile = self.session.state.peek().tapfile
+        faults = []
+        for reference in references.parse(draft.headers["artifacts"]):
+            artifact = tapfile.artifact(reference.name, reference.phase)
+            if artifact is None:
+                faults.append(f"the session has no artifact {reference}")
+            elif artifact.checksum != f"sha256:{reference.sha256}":
+                faults.append(
+                    f"the artifact {reference.name!r} has {artifact.checksum or 'no checksum'}, "
+                    f"not sha256:{reference.sha256}"
+                )
+        if faults:
+            raise drafts.DraftError(
+                name,
+                tuple(drafts.Fault(None, f"header 'artifacts': {fault}.") for fault in faults),
+                "`tapstore artifacts` lists what is registered; publish before you send.",
+            )
+
     def deliver(self) -> Iterator[Delivery]:
         return self._outbox.deliver()
 
     def retry(self, wanted: str) -> Queued:
         name = self._lists.name_of(self._places, wanted, self._known)
-        record = Endings(self._store, self._places).record(name)
+        record = self._endings.record(name)
         if record is not None and records.is_dead(record):
             return self._revive(name, record)
         return self._outbox.retry_failed(self._places, name)
 
     def _revive(self, name: str, record: Message) -> Queued:
-        """Send a dead letter anew: what has ended does not begin again under its name."""
+        """Send a dead letter anew: what has ended does not begin again under its name.
+
+        The new name is written down first, so whoever comes after a crash sends the same again.
+        """
         sender = names.parse(name).sender
         sequence = (
             self._sequence
             if sender == self.role
             else Sequence(self._store, Places(sender), self.session.clock)
         )
-        stamp = sequence.draw()
+        drawn = names.name_for(record.priority, sequence.draw(), sender, (self.role,))
+        fresh = names.parse(self._endings.revived_as(name, str(drawn)))
         now = self._store.now()
-        fresh = names.name_for(record.priority, stamp, sender, (self.role,))
         headers = {
             **records.without_own(record.headers),
             "id": fresh.id,
@@ -166,7 +197,11 @@ class QueueMailbox(Mailbox):
         }
         for header in ("recipient", "enqueued_at", "dequeued_at", "completed_at"):
             headers.pop(header, None)
-        queued = self._outbox.post(str(fresh), Message(headers, record.body), at=now)
+        message = Message(headers, record.body)
+        queued = Queued(fresh, self._places.waiting(str(fresh)), message)
+        if not self._endings.has_ended(str(fresh)):
+            with suppress(AlreadyExistsError):
+                queued = self._outbox.post(str(fresh), message, at=now)
         self._store.delete(f"{self._places.dead}{name}")
         return queued
 

@@ -9,14 +9,8 @@ from collections.abc import Iterable
 from itertools import islice
 
 from tapstore.abc import Store
-from tapstore.errors import TapstoreError
+from tapstore.handoffs.mailbox import MailboxFullError
 from tapstore.handoffs.queue.places import Places
-
-
-class MailboxFullError(TapstoreError):
-    """Too much waits for a recipient; nothing was written.  Try again when less does."""
-
-    exit_code = 4
 
 
 def check(store: Store, recipients: Iterable[str], max_waiting: int) -> None:

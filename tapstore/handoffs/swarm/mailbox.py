@@ -48,7 +48,7 @@ class SwarmMailbox(Mailbox):
         self._clock = clock
         self._mode = mode
 
-    def send(self, draft: bytes, *, name: str = "draft") -> Queued:
+    def send(self, draft: drafts.Given, *, name: str = "draft") -> Queued:
         """Check a draft, queue it and deliver it as far as possible now.
 
         Raises `DraftError` with all its faults; then nothing was written.  `place` is where it was
