@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import socket
 import time
@@ -13,6 +12,7 @@ from tapstore.locks import namesakes, process
 from tapstore.sessions.config import TAPFILE_LOCK_KEY
 from tapstore.stores import linkless, mounts
 from tapstore.stores.mounts import Severity as MountSeverity
+from tapstore.stores.publish import sync_folder
 from tapstore.types import Finding, Severity
 
 FILES = "files"
@@ -52,7 +52,7 @@ def files(subject: Subject) -> Finding:
         if _read(second) != b"3" or _read(first) != b"2":
             raise OSError("it changed the wrong file")
         steps.append("fsync a folder")
-        _sync_folder(folder)
+        sync_folder(folder)
     except OSError as exc:
         return Finding(
             FILES,
@@ -154,15 +154,3 @@ def _write(path: str, data: bytes) -> None:
 def _read(path: str) -> bytes:
     with open(path, "rb") as file:
         return file.read()
-
-
-def _sync_folder(folder: str) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    except OSError as exc:
-        # SMB and some FUSE file systems have no such operation; names go through at once.
-        if exc.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(fd)

@@ -175,13 +175,13 @@ class Publisher:
 
         Whoever made those folders may not have come that far yet.
         """
-        _sync(folder)
+        sync_folder(folder)
         if folder in self._synced:
             return
         above = folder
         while above not in (self._top, os.path.dirname(above)):
             above = os.path.dirname(above)
-            _sync(above)
+            sync_folder(above)
         self._synced.add(folder)
 
     def _finish(self, fd: int) -> os.stat_result:
@@ -222,7 +222,8 @@ def _is_at(path: str, status: os.stat_result) -> bool:
     return (found.st_ino, found.st_dev) == (status.st_ino, status.st_dev)
 
 
-def _sync(folder: str) -> None:
+def sync_folder(folder: str) -> None:
+    """Make the names in a folder outlive a power failure."""
     fd = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -12,12 +12,13 @@ import errno
 import os
 import secrets
 import stat
+from contextlib import suppress
 
 from tapstore.errors import FormatError
 from tapstore.keys import TEMP_MARK
 from tapstore.stores import linkless
 from tapstore.stores.freshness import refresh
-from tapstore.stores.publish import NO_LINKS, discard
+from tapstore.stores.publish import NO_LINKS, discard, sync_folder
 
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
 _READ = (
@@ -168,19 +169,9 @@ def make_folder(path: str) -> None:
 
 def sync(folder: str) -> None:
     """Make the names in a folder outlive a power failure."""
-    try:
-        fd = os.open(folder, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-    except (FileNotFoundError, PermissionError):
-        # Gone again, or not ours to read: what was done in it stands all the same.
-        return
-    try:
-        os.fsync(fd)
-    except OSError as exc:
-        # SMB and some FUSE file systems have no such operation; names go through at once.
-        if exc.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(fd)
+    # Gone again, or not ours to read: what was done in it stands all the same.
+    with suppress(FileNotFoundError, PermissionError):
+        sync_folder(folder)
 
 
 def now(folder: str) -> float:
