@@ -1,5 +1,7 @@
 """Hand-offs in a session: order, leases, attempts, ends, receipts, bounds."""
 
+from itertools import pairwise
+
 import pytest
 from queue_world import World, taken
 
@@ -9,13 +11,15 @@ from tapstore.errors import (
     LeaseLostError,
     NotAllowedError,
     NotFoundError,
+    StoreError,
 )
 from tapstore.handoffs.draft import DraftError
 from tapstore.handoffs.mailbox import MailboxFullError, MailboxStateError
 from tapstore.handoffs.queue import records
 from tapstore.handoffs.queue.endings import Endings
 from tapstore.handoffs.queue.places import Places
-from tapstore.types import OVERWRITE
+from tapstore.stores.wrapper import WrapperStore
+from tapstore.types import CREATE, OVERWRITE
 
 LEASE = "lease_seconds: 60\n"
 
@@ -430,6 +434,47 @@ def test_a_draft_may_be_given_as_its_headers():
         world.box("coder").send({**headers, "message": "look\npriority: 00"})
     with pytest.raises(FormatError, match="UTF-8"):
         world.box("coder").send({**headers, "message": "\udc80"})
+
+
+class Refusing(WrapperStore):
+    """Takes nothing that is for one role, for some time."""
+
+    def __init__(self, inner, role):
+        super().__init__(inner)
+        self.part = f"handoffs/{role}/inbox/new/"
+        self.refuses = True
+
+    def put(self, key, data, mode=CREATE):
+        if self.refuses and key.startswith(self.part):
+            raise StoreError("no space left")
+        return super().put(key, data, mode)
+
+
+def test_who_cannot_be_reached_is_tried_again_ever_later_and_listed_after_three_tries():
+    world = World()
+    store = Refusing(world.store, "QA")
+    session = world.session
+    session.store = store
+    box = world.box("coder")
+    queued = box.send({"type": "note", "to": "reviewer,QA", "priority": "50", "message": "m"})
+    assert queued.waiting == ("QA",)
+    assert taken(world.box("reviewer")) == "m"
+    tried = []
+    for second in range(300):
+        tried += [second for _ in box.deliver()]
+        listed = next(box.entries())
+        assert listed.standing == "queued"
+        assert bool(listed.reason) == (listed.attempt >= 3)
+        world.clock.advance(1)
+    pauses = [later - earlier for earlier, later in pairwise(tried)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], max(pauses)) == (2, 60)
+    assert "QA: no space left" in listed.reason
+    store.refuses = False
+    world.clock.advance(60)
+    assert [delivery.delivered for delivery in box.deliver()] == [("QA",)]
+    assert list(box.entries()) == []
+    assert taken(world.box("QA")) == "m"
 
 
 # Receipts and threads
