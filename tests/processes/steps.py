@@ -56,14 +56,16 @@ def killed_before_call(
 class Stopped:
     """A child that runs `action` and stops before its call `number`."""
 
-    def __init__(self, number: int, action: Callable[[], object]) -> None:
+    def __init__(
+        self, number: int, action: Callable[[], object], calls: Sequence[str] = CHANGING
+    ) -> None:
         self._reader, writer = os.pipe()
         self._pid = os.fork()
         if self._pid == 0:
             os.close(self._reader)
             write = os.write
             try:
-                _hit(number, CHANGING, signal.SIGSTOP)
+                _hit(number, calls, signal.SIGSTOP)
                 action()
                 write(writer, b"done")
             except BaseException as exc:

@@ -17,6 +17,9 @@ from tapstore.handoffs.queue.places import Places
 from tapstore.handoffs.queue.records import Attempt
 from tapstore.types import CREATE, OVERWRITE
 
+_REVIVED = ".revived"
+"""Ends the name of the note beside the record that says as what it was sent anew."""
+
 
 class Endings:
     """The ends of the messages in one mailbox."""
@@ -67,6 +70,16 @@ class Endings:
         self.stop_waiting(name)
         for key in keys:
             self._store.delete(key)
+
+    def revived_as(self, name: str, fresh: str) -> str:
+        """The name under which a dead message is sent anew; `fresh` unless it was given one."""
+        key = self._places.completed(name) + _REVIVED
+        try:
+            self._store.put(key, f"{fresh}\n".encode(), CREATE)
+        except AlreadyExistsError:
+            found = records.fetch(self._store, key)
+            return found.data.decode(errors="replace").strip() if found is not None else fresh
+        return fresh
 
     def stop_waiting(self, name: str) -> None:
         """Remove a message from those that wait."""

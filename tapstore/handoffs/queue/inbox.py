@@ -50,6 +50,9 @@ class _Own:
     lost: tuple[Attempt, ...] = ()
     """Ended by somebody else."""
 
+    overtaken: tuple[Attempt, ...] = ()
+    """Accepted anew since."""
+
 
 class Inbox:
     """One role's mailbox, as one agent takes work from it.  For one thread at a time."""
@@ -137,7 +140,12 @@ class Inbox:
 
     def _startable(self, seen: InProcess, now: float) -> Iterator[tuple[str, str, int]]:
         """Name, key and next attempt of each message that waits and is held by nobody."""
-        for info in self._line.walk(seen.attempts):
+
+        def is_held(name: str) -> bool:
+            latest = seen.latest(name)
+            return latest is not None and not self._attempts.has_ended(name, *latest, now=now)
+
+        for info in self._line.walk(is_held):
             name = file_name(info.key)
             number = self._next_number(name, seen, now)
             if number:
@@ -260,17 +268,13 @@ class Inbox:
             own = self._own(seen := self._attempts.look())
             if not own.live and own.ended:
                 return self._done_before(own.ended, seen)
-            if not own.live and own.lost:
-                raise self._too_late(own.lost)
             held = self._shape(
-                own.live, "CURRENT_WORK_IS_BATCH", "CURRENT_WORK_IS_SINGLE_TASK", self._mode
+                self._live(own), "CURRENT_WORK_IS_BATCH", "CURRENT_WORK_IS_SINGLE_TASK", self._mode
             )
-        if not held:
-            raise MailboxStateError(
-                "NO_CURRENT_BATCH" if self._mode == "batch" else "NO_CURRENT_TASK",
-                "",
-                exit_code=1,
-            )
+            if held[0].batch:
+                # Died between the ends of two of its members: those are said again, and cleared.
+                again = [a for a in own.ended if a.batch == held[0].batch]
+                held = tuple(sorted((*held, *again), key=lambda attempt: attempt.name))
         at = self._store.now()
         batch = held[0].batch
         if batch:
@@ -334,8 +338,11 @@ class Inbox:
     def renew(self) -> None:
         """Say that what is held is being worked on; its lease begins again.
 
-        Raises `LeaseLostError` if it ended, or somebody else has it now.
+        Raises `LeaseLostError` if it ended, or somebody else has it now; `MailboxStateError` if
+        nothing is held.
         """
+        if not self._looked:
+            self._held, self._looked = self._live(self._own(self._attempts.look())), True
         kept = []
         for attempt in self._held:
             self._check(attempt)
@@ -350,18 +357,19 @@ class Inbox:
 
         `only`: places of some items of a batch; the others stay.  Raises as `done` does.
         """
-        held = self._held or self._shape(self._own(self._attempts.look()).live, "", "", None)
+        # Whatever it is: this is the way out for who has more than one thing in process.
+        held = self._held or self._live(self._own(self._attempts.look()))
         given = tuple(a for a in held if a.key in only) if only else held
         if not given:
-            raise MailboxStateError("NO_CURRENT_TASK", "", exit_code=1)
+            raise self._nothing()
         why = records.one_line(reason or f"given back by {self._agent}")
         for attempt in given:
             self._check(attempt)
             message = records.released(attempt.message, why)
             self._store.put(attempt.key, messages.render(message), OVERWRITE)
         self._held = tuple(a for a in held if a not in given)
-        if given[0].batch and not self._held:
-            self._batches.drop(given[0].batch)
+        for batch in {a.batch for a in given if a.batch} - {a.batch for a in self._held}:
+            self._batches.drop(batch)
         return tuple(Item(a.key, a.message, a.number) for a in given)
 
     def _check(self, attempt: Attempt) -> None:
@@ -378,10 +386,23 @@ class Inbox:
 
     # Who this agent is
 
+    def _live(self, own: _Own) -> tuple[Attempt, ...]:
+        """What this agent holds, if that is anything.  Raises as `done` does."""
+        if own.live:
+            return own.live
+        if own.lost or own.overtaken:
+            raise self._too_late(own.lost or own.overtaken)
+        raise self._nothing()
+
+    def _nothing(self) -> MailboxStateError:
+        keyword = "NO_CURRENT_BATCH" if self._mode == "batch" else "NO_CURRENT_TASK"
+        return MailboxStateError(keyword, "", exit_code=1)
+
     def _own(self, seen: InProcess) -> _Own:
         live: list[Attempt] = []
         ended: list[Attempt] = []
         lost: list[Attempt] = []
+        overtaken: list[Attempt] = []
         for name, number, info in seen.each():
             attempt = self._attempts.read(name, number, info)
             if attempt is None or attempt.agent != self._agent or attempt.released:
@@ -397,7 +418,9 @@ class Inbox:
                 (ended if is_of(record, attempt) else lost).append(attempt)
             elif number == max(seen.attempts[name]):
                 live.append(attempt)
-        return _Own(tuple(live), tuple(ended), tuple(lost))
+            else:
+                overtaken.append(attempt)
+        return _Own(tuple(live), tuple(ended), tuple(lost), tuple(overtaken))
 
     def _shape(
         self, live: tuple[Attempt, ...], is_batch: str, is_single: str, mode: Mode | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 from tapstore.abc import Clock, Store
@@ -34,13 +34,14 @@ class Line:
         self._clock = clock
         self._look_at = 0.0
 
-    def walk(self, busy: Container[str]) -> Iterator[ObjectInfo]:
+    def walk(self, is_held: Callable[[str], bool]) -> Iterator[ObjectInfo]:
         """Everything that waits, first come first; looked at as it is consumed.
 
-        `busy` are the names that somebody has accepted; they do not keep others from being due.
+        `is_held` says of a name whether somebody works on it; such do not keep others from being
+        due.
         """
         early: set[str] = set()
-        for info in self._overdue(busy):
+        for info in self._overdue(is_held):
             early.add(info.key)
             yield info
         for info in self._store.list(self._places.new):
@@ -55,7 +56,7 @@ class Line:
             if is_name(file_name(info.key))
         )
 
-    def _overdue(self, busy: Container[str]) -> Iterator[ObjectInfo]:
+    def _overdue(self, is_held: Callable[[str], bool]) -> Iterator[ObjectInfo]:
         now = self._clock.monotonic()
         if not self._ageing or now < self._look_at:
             return
@@ -69,7 +70,7 @@ class Line:
         if len(first) < 2:
             return
         urgent, *others = sorted(first)
-        due = self._first_due(f"{urgent:02}_", busy)
+        due = self._first_due(f"{urgent:02}_", is_held)
         if due is None:
             # All of them are in somebody's hands.
             due = math.inf
@@ -78,7 +79,7 @@ class Line:
             name, hour = first[priority]
             # The name of the folder tells no more than the hour.
             if hour + priority * self._ageing < due:
-                at = self._first_due(name, busy)
+                at = self._first_due(name, is_held)
                 if at is not None and at < due:
                     found.append((at, name))
         for _, name in sorted(found):
@@ -88,11 +89,11 @@ class Line:
                     break
                 yield info
 
-    def _first_due(self, prefix: str, busy: Container[str]) -> float | None:
+    def _first_due(self, prefix: str, is_held: Callable[[str], bool]) -> float | None:
         """When the first that nobody has is due; None if there is none."""
         for info in self._store.list(f"{self._places.new}{prefix}"):
             name = file_name(info.key)
-            if name not in busy:
+            if not is_held(name):
                 return self._due(name)
         return None
 

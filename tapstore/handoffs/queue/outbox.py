@@ -85,7 +85,12 @@ class Outbox:
                 )
             return Queued(parsed, key, message)
         key = f"{places.outbox}{name}" + (f"~{retries}" if retries else "")
-        self._store.put(key, messages.render(message), CREATE)
+        try:
+            self._store.put(key, messages.render(message), CREATE)
+        except AlreadyExistsError:
+            if not retries:
+                raise
+            # Who brought it back before us died in between.
         delivery = self._deliver(places, key)
         waiting = delivery.waiting if delivery is not None else ()
         return Queued(parsed, places.sent(name) if not waiting else key, message, waiting)
@@ -225,8 +230,8 @@ class Outbox:
         if unknown:
             raise FormatError(f"{name}: {unknown}")
         queued = self.post(name, message, at=self._store.now(), retries=retries + 1)
-        self._store.delete(key)
         self._store.delete(key + refusal.ERROR)
+        self._store.delete(key)
         return queued
 
 
