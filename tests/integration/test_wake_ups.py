@@ -9,6 +9,7 @@ from contextlib import closing
 import pytest
 
 import tapstore
+from tapstore.agents import HandoffSpec, HandoffWorker
 from tapstore.handoffs.queue import opening
 from tapstore.sessions import waiting
 from tapstore.sessions.config import new_id
@@ -70,6 +71,30 @@ def test_a_hand_off_wakes_who_waits_for_one(store, redis_like):
         thread.join(40)
         assert woken, "not woken before it would have looked by itself"
         assert woken[0] - sent < 30
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_hand_off_wakes_an_agent_that_waits_for_work(store, redis_like):
+    with tapstore.create(store, roles=["coder", "QA"], locks=redis_like.url) as session:
+        woken = []
+
+        def work():
+            with tapstore.open(store) as mine:
+                spec = HandoffSpec(agent="q", role="QA")
+                HandoffWorker(mine, spec, woken.append).run_once(wait=50)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        deadline = time.monotonic() + 30
+        while not subscribers(redis_like):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        sent = time.monotonic()
+        sender = opening.open(session, role="coder", agent="c")
+        sender.send(b"type: note\nto: QA\npriority: 50\nmessage: wake up\n")
+        thread.join(40)
+        assert woken, "not woken before it would have looked by itself"
+        assert time.monotonic() - sent < 30
 
 
 @pytest.mark.usefixtures("patient")
