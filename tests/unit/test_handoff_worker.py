@@ -1,22 +1,31 @@
 """What an agent does with hand-offs, step by step, in memory and in a time that the test moves."""
 
+import sys
+import threading
+
 import pytest
 from queue_world import World, taken
 
 from tapstore.agents import (
+    CommandHandler,
     Ending,
     HandoffSpec,
     HandoffWorker,
+    Work,
     WorkFailedError,
     WorkReleasedError,
+    job,
+    logs,
 )
 from tapstore.errors import NotAllowedError, SessionNotFoundError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.queue import records
 from tapstore.handoffs.queue.endings import Endings
+from tapstore.handoffs.queue.opening import QueueMailbox
 from tapstore.handoffs.queue.places import Places
 from tapstore.handoffs.references import Reference
+from tapstore.sessions.config import new_id
 from tapstore.types import OVERWRITE
 
 SETTINGS = "lease_seconds: 60\nmax_attempts: 2\n"
@@ -222,6 +231,22 @@ def test_what_the_command_itself_completed_is_completed(world):
     assert Agent(world, handler).run().endings == [Ending.COMPLETED]
 
 
+def test_a_renewal_that_hangs_keeps_nobody_from_learning_that_the_lease_is_lost(monkeypatch):
+    world = World(url=f"memory://{new_id()}")
+    goes_on = threading.Event()
+    monkeypatch.setattr(QueueMailbox, "renew", lambda _mailbox: goes_on.wait(20))
+
+    def handler(work):
+        assert work.lost.wait(10)
+        assert not work.was_ended_by_command()
+        agent.worker.stop()
+        goes_on.set()
+
+    world.send()
+    agent = Agent(world, handler, ttl=1)
+    assert agent.run().endings == [Ending.LOST]
+
+
 # References
 
 
@@ -334,6 +359,36 @@ def test_what_was_given_back_of_a_batch_is_not_completed_with_it(world):
     assert [record(world, name) is not None for name in names] == [False, True]
     world.clock.advance(2)
     assert taken(world.box("reviewer", "a2")) == "one"
+
+
+# Commands
+
+
+def test_a_command_runs_where_there_are_no_files_and_its_outputs_are_logged_in_order(world):
+    handler = CommandHandler(
+        argv=(sys.executable, "-c", "import sys; print(sys.argv[1])", "{requirement}"),
+        stdout_as="said",
+    )
+    for message in ("one", "two"):
+        world.send(message=message)
+        outcome = Agent(world, handler).run().outcomes[0]
+        assert outcome.ending is Ending.COMPLETED
+        world.clock.advance(1)
+    assert world.session.artifacts["said"].read_text().endswith("two\n")
+    log = b"".join(logs.read(world.session, "a1")).decode()
+    assert log.index("\none\n") < log.index("\ntwo\n")
+
+
+def test_the_log_of_a_hand_off_comes_behind_those_of_claims(world):
+    claim = world.session.claim("QA", agent="a1")
+    with job.of_work(Work(world.session, claim, task=None, inputs=())).log():
+        pass
+    claim.release()
+    world.send()
+    Agent(world, CommandHandler(argv=("true",))).run()
+    names = [info.key.rpartition("/")[2] for info in world.store.list("logs/a1/")]
+    assert claim.id in names[0]
+    assert len(names) == 2
 
 
 # The session
