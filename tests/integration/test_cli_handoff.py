@@ -457,6 +457,47 @@ def test_a_message_is_shown_with_what_became_of_each_copy(where, request):
             assert standings == {"coder": "delivered", "cleaner": "accepted"}
 
 
+@pytest.fixture
+def half_away(swarm):
+    """A swarm with a role that takes batches, whose worktree is not there."""
+    swarm.write_roles({"coder": "task", "away": "batch", "cleaner": "batch"})
+    return swarm
+
+
+@pytest.mark.parametrize("command", [("list",), ("prune", "--older-than", "0", "--dry-run")])
+@pytest.mark.usefixtures("half_away")
+def test_a_role_whose_worktree_is_away_does_not_hide_the_others(command):
+    handoff("coder", "send", "--to", "coder,cleaner", "--message", "hello")
+    handoff("coder", "next")
+    handoff("coder", "done")
+    told = ok("handoff", *command)
+    assert "_from_coder_to_coder_cleaner.handoff" in told.out
+    assert told.err.startswith("warning: away is left out: the worktree of away, ")
+    alone = call("handoff", *command, "--role", "away")
+    assert alone.status == 6
+    assert alone.err.startswith("error: the worktree of away, ")
+
+
+def test_of_a_swarm_in_which_nobody_can_be_asked_nothing_is_listed(half_away):
+    half_away.write_roles({"away": "task"})
+    assert call("handoff", "list").status == 6
+
+
+def test_a_message_is_shown_though_the_worktree_of_a_recipient_is_away(half_away):
+    sent = handoff("coder", "send", "--to", "away,cleaner", "--message", "hello", "--json").json
+    away, cleaner = ok("handoff", "show", sent["id"], "--json").json["receipts"]
+    assert (away["standing"], cleaner["standing"]) == ("queued", "delivered")
+    assert f"the worktree {half_away.worktree('away')} is not there" in away["reason"]
+
+
+def test_a_message_is_shown_though_the_worktree_of_its_sender_is_away(half_away):
+    sent = handoff("coder", "send", "--to", "cleaner", "--message", "hello", "--json").json
+    half_away.worktree("coder").rename(half_away.project / "moved")
+    os.chdir(half_away.project)
+    shown = ok("handoff", "show", sent["id"], "--json").json
+    assert (shown["headers"]["message"], shown["receipts"]) == ("hello", [])
+
+
 @pytest.mark.usefixtures("session")
 def test_a_shown_message_can_not_steer_the_terminal():
     handoff("coder", "send", "--to", "cleaner", "--message", "a\u202eb\tc")

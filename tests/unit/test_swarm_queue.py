@@ -246,6 +246,15 @@ def test_receipts_follow_each_copy(swarm):
         box.receipts("../../etc/passwd")
 
 
+def test_a_receipt_says_that_the_worktree_of_a_recipient_is_away(swarm):
+    queued = swarm.send("coder", "cleaner,QA")
+    for role in ("cleaner", "QA"):
+        swarm.worktree(role).rename(swarm.project / f"moved-{role}")
+    for receipt in swarm.box("coder").receipts(queued.name.id):
+        assert receipt.standing == "delivered"
+        assert f"{swarm.worktree(receipt.recipient)} is not there" in receipt.reason
+
+
 def test_find_takes_names_and_ids_wherever_the_message_lies(swarm):
     queued = swarm.send("coder", "QA")
     for wanted in (str(queued.name), queued.name.id):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -35,8 +36,7 @@ def list_(mail: Mail, standings: tuple[str, ...]) -> None:
 
     found = [
         entry
-        for mailbox in mail.mailboxes()
-        for entry in mailbox.entries()
+        for entry in mail.of_each(lambda mailbox: mailbox.entries())
         if not standings or entry.standing in standings
     ]
     rows = map(report.entry_row, found)
@@ -67,14 +67,16 @@ def show(mail: Mail, wanted: str) -> None:
 
 def _find(mail: Mail, wanted: str) -> tuple[Mailbox, Item]:
     """In the mailbox of the role that is named, else in whichever has it."""
-    missing: NotFoundError | None = None
-    for mailbox in mail.mailboxes():
+
+    def ask(mailbox: Mailbox) -> Iterator[tuple[Mailbox, Item]]:
         try:
-            return mailbox, mailbox.find(wanted)
-        except NotFoundError as exc:
-            missing = exc
-    if missing is not None and mail.given_role is not None:
-        raise missing
+            yield mailbox, mailbox.find(wanted)
+        except NotFoundError:
+            if mail.given_role is not None:
+                raise
+
+    for found in mail.of_each(ask):
+        return found
     raise NotFoundError(
         f"no role has a hand-off {wanted!r} in {mail.place.name}; `tapstore handoff list` shows "
         "what is there"
@@ -87,7 +89,10 @@ def _receipts(mail: Mail, mailbox: Mailbox, item: Item) -> tuple[Receipt, ...]:
     if sender != mailbox.role:
         if sender not in mail.place.roles():
             return ()
-        mailbox = mail.place.mailbox(sender)
+        try:
+            mailbox = mail.place.mailbox(sender)
+        except NotFoundError:  # its worktree is away
+            return ()
     try:
         return mailbox.receipts(item.message.id)
     except NotFoundError:
@@ -120,11 +125,10 @@ def prune(mail: Mail, older_than: float, dry_run: bool) -> None:
     longer than any agent or delivery may be stopped.
     """
     removed = []
-    for mailbox in mail.mailboxes():
-        for place in mailbox.prune(older_than, dry_run=dry_run):
-            removed.append(place)
-            if not mail.invocation.as_json:
-                console.say(f"{'would remove' if dry_run else 'removed'} {place}")
+    for place in mail.of_each(lambda mailbox: mailbox.prune(older_than, dry_run=dry_run)):
+        removed.append(place)
+        if not mail.invocation.as_json:
+            console.say(f"{'would remove' if dry_run else 'removed'} {place}")
     if mail.invocation.as_json:
         mail.invocation.answer({"dry_run": dry_run, "removed": removed})
     else:

@@ -8,7 +8,7 @@ commands find.  The role: `--role`, else `TAPSTORE_ROLE`, else `SWARMFORGE_ROLE`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property, wraps
 from pathlib import Path
@@ -19,7 +19,7 @@ import click
 from tapstore.cli.handoff.places import Place, RoleError, SessionPlace, SwarmPlace
 from tapstore.cli.handoff.words import refusals
 from tapstore.cli.invocation import Invocation, agent_option, common_options
-from tapstore.errors import NotFoundError
+from tapstore.errors import NotFoundError, TapstoreError
 
 if TYPE_CHECKING:
     from tapstore.handoffs.mailbox import Mailbox, Mode
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tapstore.sessions.waiting import Waiter
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 class Mail:
@@ -101,11 +102,27 @@ class Mail:
             )
         return place.mailbox(self.role, lease_seconds=lease_seconds)
 
-    def mailboxes(self) -> Iterator[Mailbox]:
-        """Of the role that is named, else of all."""
-        role = self.given_role
-        for each in self.place.roles() if role is None else [role]:
-            yield self.place.mailbox(each)
+    def of_each(self, ask: Callable[[Mailbox], Iterable[T]]) -> Iterator[T]:
+        """What the mailbox of the role that is named answers, else those of all.
+
+        Of all, one that can't be looked into is left out with a warning, unless none can.
+        """
+        if self.given_role is not None:
+            yield from ask(self.mailbox())
+            return
+        failed: OSError | None = None
+        asked = 0
+        for role in self.place.roles():
+            try:
+                yield from ask(self.place.mailbox(role))
+                asked += 1
+            except OSError as exc:
+                if isinstance(exc, TapstoreError) and not isinstance(exc, NotFoundError):
+                    raise
+                failed = exc
+                self.invocation.warn("RoleLeftOut", f"{role} is left out: {exc}")
+        if failed is not None and not asked:
+            raise failed
 
     @contextmanager
     def waiting(self, timeout: float | None) -> Iterator[Waiter]:

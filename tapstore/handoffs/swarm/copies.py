@@ -193,7 +193,11 @@ def _at(
 
 def _later(where: str, earliest: str) -> Iterator[str]:
     """Folders of batches accepted after a message was made; clocks may differ by a day."""
-    for batch in os.listdir(where):
+    try:
+        found = os.listdir(where)
+    except FileNotFoundError:
+        return
+    for batch in found:
         if batch.startswith(folder.BATCH) and batch >= earliest and folder.is_plain(batch):
             yield batch
 

@@ -144,6 +144,8 @@ def _receipt(
     reason = "its copy is not there any more: it was pruned or removed"
     if role is None:
         reason = f"{recipient} is not in the swarm any more"
+    elif not os.path.isdir(role.worktree):
+        reason = f"the worktree {role.worktree} is not there"
     return Receipt(recipient, "delivered", reason=reason)
 
 
