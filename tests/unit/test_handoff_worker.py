@@ -234,11 +234,13 @@ def test_what_the_command_itself_completed_is_completed(world):
 def test_a_renewal_that_hangs_keeps_nobody_from_learning_that_the_lease_is_lost(monkeypatch):
     world = World(url=f"memory://{new_id()}")
     goes_on = threading.Event()
-    monkeypatch.setattr(QueueMailbox, "renew", lambda _mailbox: goes_on.wait(20))
+    renewed = []
+    monkeypatch.setattr(QueueMailbox, "renew", lambda _mailbox: renewed.append(goes_on.wait(20)))
 
     def handler(work):
         assert work.lost.wait(10)
         assert not work.was_ended_by_command()
+        assert renewed == []
         agent.worker.stop()
         goes_on.set()
 
