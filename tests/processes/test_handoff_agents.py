@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -69,7 +70,7 @@ class Agent:
 
 
 @contextmanager
-def agents(*started):
+def ended(started):
     try:
         yield started
     finally:
@@ -78,6 +79,10 @@ def agents(*started):
             agent.process.wait()
             agent.process.stdout.close()
             agent.process.stderr.close()
+
+
+def agents(*started):
+    return ended(started)
 
 
 def wait_until(condition, *, within=30):
@@ -304,3 +309,38 @@ def test_what_a_command_prints_is_in_the_log_of_its_agent(session):
     log = Path(session.store.local_path("logs/a1.log")).read_text()
     assert f"{name} in s, attempt 1 for coder" in log
     assert "\nfine\n" in log
+
+
+def test_whatever_agents_are_killed_each_hand_off_is_completed_with_its_result(session):
+    settings_file.save(session.store, b"max_attempts: 1000\n")
+    names = [send(session, str(number)) for number in range(40)]
+    script = 'sleep 0.2; echo "$TAPSTORE_ATTEMPT" > "$TAPSTORE_OUTPUT_DIR/$TAPSTORE_HANDOFF.txt"'
+    choose = random.Random(20261201)
+    started = []
+
+    def start(agent):
+        started.append(Agent(session, agent, *sh(script)))
+        return started[-1]
+
+    def left():
+        return [name for name in names if record(session, name) is None]
+
+    with ended(started):
+        at_work = {agent: start(agent) for agent in ("a", "b", "c")}
+        end = time.monotonic() + 120
+        kills = 0
+        while left():
+            assert time.monotonic() < end, f"{len(left())} are left"
+            time.sleep(choose.uniform(0.5, 1.5))
+            victim = choose.choice(list(at_work))
+            at_work.pop(victim).signal(signal.SIGKILL)
+            kills += 1
+            # Half of them come back under their names and go on, the others are replaced.
+            successor = victim if choose.random() < 0.5 else f"{victim}{kills}"
+            at_work[successor] = start(successor)
+    assert kills >= 3
+    done = [record(session, name) for name in names]
+    assert not any(map(records.is_dead, done))
+    registered = {a.name: a for a in session.tapfile.artifacts}
+    for name in names:
+        assert int(session.artifacts.of(registered[f"{name}.txt"]).read_text()) >= 1
