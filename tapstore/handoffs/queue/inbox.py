@@ -98,6 +98,8 @@ class Inbox:
             return resumed
         now = self._store.now()
         self._tidy(seen, now)
+        # An acceptance whose reply is lost is looked for by the next call.
+        self._looked = False
         for name, key, number in self._startable(seen, now):
             if self._mode == "batch":
                 held = self._take_batch(name, seen, now)
@@ -105,8 +107,9 @@ class Inbox:
                 attempt = self._take(name, key, number)
                 held = (attempt,) if attempt is not None else ()
             if held:
-                self._held = held
+                self._held, self._looked = held, True
                 return self._accepted(held)
+        self._looked = True
         return None
 
     def _resume(self, seen: InProcess) -> Accepted | None:

@@ -1,10 +1,10 @@
 """Draws the ids of a role's messages; none is ever drawn twice, whoever sends for the role.
 
 Numbers are reserved in blocks: a block is a file that is created exclusively under its first
-number, as many bytes long as it has numbers.  Who reserves the next one, of whatever size, needs
-the name behind its end, which is the same for all.  Old files are removed, and whoever was stopped
-for long in the middle of a reservation might create one of those again; so a reservation that took
-long is thrown away.
+number, as many bytes longer than a random id as it has numbers.  Who reserves the next one, of
+whatever size, needs the name behind its end, which is the same for all.  Old files are removed, and
+whoever was stopped for long in the middle of a reservation might create one of those again; so a
+reservation that took long is thrown away.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tapstore.abc import Clock, Store
 from tapstore.errors import AlreadyExistsError, NotFoundError, StoreError
 from tapstore.handoffs.names import MAX_SEQUENCE, Stamp
 from tapstore.handoffs.queue.places import Places, file_name
+from tapstore.sessions.config import new_id
 from tapstore.types import CREATE, ObjectInfo
 
 MAX_BLOCK = 1024
@@ -23,6 +24,9 @@ KEEP_SECONDS = 600.0
 """How long a name is kept.  Far above the time that a reservation may take."""
 
 _KEEP = 64
+
+_ID_BYTES = 16
+"""Room for the id in a block."""
 
 
 class Sequence:
@@ -57,8 +61,10 @@ class Sequence:
             known = self._known()
             begin = max([taken, *(first + _numbers(info) for first, info in known[-1:])])
             key = f"{self._places.sequence}{begin:012}"
+            # No two are equal: bytes that are there and equal ours would be taken for ours.
+            block = new_id().encode().ljust(_ID_BYTES + size, b".")
             try:
-                put = self._store.put(key, b"." * size, CREATE)
+                put = self._store.put(key, block, CREATE)
             except AlreadyExistsError:
                 # A listing may be older than what lies there, or not show it at all.
                 taken = begin + self._numbers_at(key)
@@ -96,4 +102,4 @@ class Sequence:
 
 def _numbers(info: ObjectInfo) -> int:
     """How many a block has; never none, whatever somebody put there."""
-    return min(max(info.size, 1), MAX_BLOCK)
+    return min(max(info.size - _ID_BYTES, 1), MAX_BLOCK)
