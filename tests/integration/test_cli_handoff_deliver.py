@@ -323,6 +323,30 @@ def test_one_pass_goes_past_a_role_whose_worktree_is_away(swarm):
     assert called.out == f"{name}: delivered to cleaner\n"
 
 
+def test_it_is_the_project_that_says_where_roles_work_and_no_old_copy_of_its_roles(
+    swarm, monkeypatch
+):
+    roles = swarm.project / ".swarmforge" / "roles.tsv"
+    old = swarm.worktree("cleaner") / ".swarmforge" / "roles.tsv"
+    old.parent.mkdir()
+    # The launcher copies it into each worktree; then the coder moved, and a role came.
+    old.write_bytes(roles.read_bytes())
+    os.utime(old, (0, 0))
+    moved = swarm.project / "moved"
+    late = swarm.project / "late"
+    for folder in (moved, late):
+        folder.mkdir()
+    text = roles.read_text().replace(str(swarm.worktree("coder")), str(moved))
+    roles.write_text(f"{text}late\tlate\t{late}\n")
+
+    names = [in_outbox(swarm, "coder", 1, "cleaner"), in_outbox(swarm, "late", 2, "cleaner")]
+    monkeypatch.chdir(swarm.worktree("cleaner"))
+    ok("handoff", "next", "--role", "cleaner")
+    assert swarm.names("cleaner", "failed") == []
+    for folder, name in zip((moved, late), names, strict=True):
+        assert (folder / ".swarmforge" / "handoffs" / "inbox" / "new" / name).exists()
+
+
 def test_a_session_that_is_gone_ends_it(session, daemons):
     daemon = daemons("-w", str(session), "--interval", "50ms", "--notify", "true")
     shutil.rmtree(session)

@@ -11,7 +11,7 @@ from tapstore.errors import InvalidKeyError, NotFoundError
 from tapstore.handoffs import names
 from tapstore.handoffs.draft import DraftError
 from tapstore.handoffs.mailbox import MailboxStateError
-from tapstore.handoffs.swarm import opening
+from tapstore.handoffs.swarm import finding, opening
 from tapstore.testing.clock import ManualClock
 from tests.plain_agents import plain_swarm
 from tests.unit.swarm_world import Swarm, age, note, parsed, text_of
@@ -213,18 +213,18 @@ def test_a_project_is_found_from_a_worktree_of_git(tmp_path):
     tree = tmp_path / "tree"
     subprocess.run(["git", "worktree", "add", "-q", str(tree)], cwd=main, check=True)
     (tree / "sub").mkdir()
-    assert opening.find_project(tree / "sub") is None
+    assert finding.find_project(tree / "sub") is None
     (main / ".swarmforge").mkdir()
     (main / ".swarmforge" / "roles.tsv").write_text(f"coder\tcoder\t{tree}\n")
     (main / "sub").mkdir()
     for start in (main, main / "sub", tree, tree / "sub"):
-        assert opening.find_project(start) == main
+        assert finding.find_project(start) == main
     assert opening.open(main, role="coder").role == "coder"
     # A worktree that has a copy of its own is found first, as the original scripts do.
     (tree / ".swarmforge").mkdir()
     (tree / ".swarmforge" / "roles.tsv").write_text(f"coder\tcoder\t{tree}\n")
-    assert opening.find_project(tree / "sub") == tree
-    assert opening.find_project(tmp_path) is None
+    assert finding.find_project(tree / "sub") == tree
+    assert finding.find_project(tmp_path) is None
 
 
 def test_receipts_follow_each_copy(swarm):

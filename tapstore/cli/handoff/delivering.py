@@ -155,7 +155,8 @@ class Teller:
 
 
 def _stop(mail: Mail) -> None:
-    from tapstore.handoffs.wakeups.daemon import DaemonFiles, main_project
+    from tapstore.handoffs.swarm.finding import main_project
+    from tapstore.handoffs.wakeups.daemon import DaemonFiles
 
     place = mail.place
     if not isinstance(place, SwarmPlace):

@@ -54,9 +54,9 @@ class Mail:
             self.invocation.url or self.invocation.settings.from_environment("url")
         ):
             return None
-        from tapstore.handoffs.swarm import opening
+        from tapstore.handoffs.swarm import finding
 
-        project = opening.find_project(Path(self._swarm or os.curdir))
+        project = finding.find_project(Path(self._swarm or os.curdir))
         if project is None and self._swarm is not None:
             raise NotFoundError(
                 f"no swarm at {self._swarm!r}: there is no .swarmforge/roles.tsv in it, nor in "

@@ -112,12 +112,12 @@ class SwarmPlace(Place):
 
     def waiter(self, role: str, timeout: float | None) -> Waiter:
         from tapstore.clock import SYSTEM_CLOCK
-        from tapstore.handoffs.swarm import roles
+        from tapstore.handoffs.swarm import finding, roles
         from tapstore.sessions.waiting import Waiter
         from tapstore.stores.local import LocalStore
 
         worktree = roles.read(self.project)[role].worktree
-        store = LocalStore(os.path.join(worktree, roles.FOLDER))
+        store = LocalStore(os.path.join(worktree, finding.FOLDER))
         return Waiter(store, SYSTEM_CLOCK, timeout=timeout)
 
     def notifier(self, command: list[str] | None) -> Notifier | None:
@@ -138,8 +138,9 @@ class SwarmPlace(Place):
 
     def sent(self, roles: list[str]) -> None:
         from tapstore.handoffs.swarm import opening
+        from tapstore.handoffs.swarm.finding import main_project
         from tapstore.handoffs.wakeups import notifiers
-        from tapstore.handoffs.wakeups.daemon import DaemonFiles, main_project
+        from tapstore.handoffs.wakeups.daemon import DaemonFiles
 
         if opening.tmux_socket(self.project) is None:
             return

@@ -21,7 +21,8 @@ from tapstore.cli.handoff.mail import Mail
 from tapstore.cli.handoff.places import SwarmPlace
 from tapstore.errors import TapstoreError
 from tapstore.handoffs.mailbox import Mailbox
-from tapstore.handoffs.wakeups.daemon import DaemonFiles, main_project
+from tapstore.handoffs.swarm.finding import main_project
+from tapstore.handoffs.wakeups.daemon import DaemonFiles
 from tapstore.handoffs.wakeups.waker import Waker
 
 if TYPE_CHECKING:

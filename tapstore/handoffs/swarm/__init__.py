@@ -1,6 +1,6 @@
 """Hand-offs in a folder of the original layout, shared with agents that run the original scripts.
 
-`opening` finds a swarm and opens the mailbox of one of its roles.  Below it: `roles` (who takes
+`finding` finds a swarm, `opening` opens the mailbox of one of its roles.  Below: `roles` (who takes
 part), `folder` (where things lie in one worktree), `files` and `letters` (reading and publishing),
 `sequence` (numbers), `copies` (one copy for each recipient), `delivery`, `inbox` and `batches`
 (accepting, completing), `lists` and `upkeep`.

@@ -11,6 +11,7 @@ the roles changed while it was delivered.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from tapstore.abc import Clock
@@ -29,7 +30,7 @@ SETTLED_SECONDS = 5.0
 """`roles.tsv` is written in place: who is missing in one that is younger may still be written."""
 
 
-def everything(project: str, clock: Clock, also: Folder) -> Iterator[Delivery]:
+def everything(project: str | os.PathLike[str], clock: Clock, also: Folder) -> Iterator[Delivery]:
     """Deliver what lies in all outboxes and `also`, and is due; not what somebody else took.
 
     A worktree that is away or broken does not keep the others waiting.  Raises as `roles.read`.

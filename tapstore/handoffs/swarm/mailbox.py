@@ -1,7 +1,8 @@
 """The hand-offs of one role in a folder of the original layout, for one agent.
 
 Original scripts and the original daemon may work on the same folders at the same time.  Roles are
-read anew for each command.
+read anew for each command: who may be written to and how this role receives from `project`, as the
+scripts do; where others work from beside the repository, as the daemon does (`finding`).
 
 There are no leases in this layout: `done` is for whoever asks, and what an agent that died had
 accepted is what the role's next agent gets.
@@ -10,6 +11,8 @@ accepted is what the role's next agent gets.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
 
 from tapstore.abc import Clock
 from tapstore.errors import AlreadyExistsError
@@ -31,6 +34,7 @@ from tapstore.handoffs.names import HandoffName, name_for, parse_id
 from tapstore.handoffs.swarm import delivery, lists, outbox, upkeep
 from tapstore.handoffs.swarm import roles as rosters
 from tapstore.handoffs.swarm.batches import Batches
+from tapstore.handoffs.swarm.finding import main_project
 from tapstore.handoffs.swarm.folder import Folder
 from tapstore.handoffs.swarm.inbox import Tasks
 from tapstore.handoffs.swarm.roles import Role, Roster
@@ -54,11 +58,12 @@ class SwarmMailbox(Mailbox):
         Raises `DraftError` with all its faults; then nothing was written.  `place` is where it was
         queued; once all recipients have it, it is in `sent/` under the same name.
         """
-        roster = rosters.read(self.project)
+        known = rosters.read(self.project)
+        roster = self._everybody()
         checked = drafts.check(
             draft,
             sender=self.role,
-            roles=tuple(roster.roles),
+            roles=tuple(known.roles),
             resolve=GitCommits(self._folder.worktree),
             name=name,
         )
@@ -86,18 +91,17 @@ class SwarmMailbox(Mailbox):
         return lists.find(self._role(), self._folder, wanted)
 
     def receipts(self, wanted: str) -> tuple[Receipt, ...]:
-        roster = rosters.read(self.project)
-        sent = lists.find_sent(roster[self.role], self._folder, wanted)
-        return lists.receipts(roster, self._folder, sent)
+        sent = lists.find_sent(self._role(), self._folder, wanted)
+        return lists.receipts(self._everybody(), self._folder, sent)
 
     def deliver(self) -> Iterator[Delivery]:
-        return delivery.everything(self.project, self._clock, self._folder)
+        return delivery.everything(self._main, self._clock, self._folder)
 
     def retry(self, wanted: str) -> Queued:
         """Queue again what failed.  Raises `NotFoundError` if nothing of this name did, and
         `AlreadyExistsError` if it is queued already."""
-        roster = rosters.read(self.project)
-        sent = lists.find_sent(roster[self.role], self._folder, wanted, failed=True)
+        sent = lists.find_sent(self._role(), self._folder, wanted, failed=True)
+        roster = self._everybody()
         message = sent.letter.message
         assert message is not None
         self._folder.make()
@@ -110,11 +114,18 @@ class SwarmMailbox(Mailbox):
         return self._delivered(roster, name, whole, message)
 
     def prune(self, older_than_seconds: float, *, dry_run: bool = False) -> Iterator[str]:
-        roster = rosters.read(self.project)
+        role = self._role()
         self._folder.make()
         return upkeep.prune(
-            roster, roster[self.role], self._folder, older_than_seconds, dry_run=dry_run
+            self._everybody(), role, self._folder, older_than_seconds, dry_run=dry_run
         )
+
+    @cached_property
+    def _main(self) -> Path:
+        return main_project(self.project)
+
+    def _everybody(self) -> Roster:
+        return rosters.read(self._main)
 
     def _role(self) -> Role:
         return rosters.read(self.project)[self.role]

@@ -1,7 +1,4 @@
-"""Finds the swarm that a folder belongs to, and opens the mailbox of one of its roles.
-
-As the original scripts find it: `.swarmforge/roles.tsv` in the folder itself, in the top folder of
-its git worktree, or beside the repository that the worktree belongs to.
+"""Opens the mailbox of a role in a swarm, and tells whom to wake up there.
 
 Not promised: that the caller is that role; nothing proves it.
 """
@@ -13,33 +10,15 @@ from pathlib import Path
 
 from tapstore.abc import Clock
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.errors import FormatError, NotFoundError, StoreError
-from tapstore.handoffs.gitcommit import run_git
+from tapstore.errors import FormatError, NotFoundError
 from tapstore.handoffs.mailbox import Mode
 from tapstore.handoffs.swarm import files, lists
 from tapstore.handoffs.swarm import roles as rosters
+from tapstore.handoffs.swarm.finding import FOLDER
 from tapstore.handoffs.swarm.mailbox import SwarmMailbox
-from tapstore.handoffs.swarm.roles import FILE, FOLDER, Role
+from tapstore.handoffs.swarm.roles import Role
 
 _MAX_SOCKET_BYTES = 4096
-
-
-def find_project(start: str | os.PathLike[str]) -> Path | None:
-    """The folder that has `.swarmforge/roles.tsv`, for who works in `start`; None if none has."""
-    here = Path(start).absolute()
-    if _is_project(here):
-        return here
-    for what, above in (("--show-toplevel", 0), ("--git-common-dir", 1)):
-        try:
-            said = run_git(here, "rev-parse", what).removesuffix("\n")
-        except StoreError:
-            # No git, or no repository: then there is none to look in.
-            return None
-        found = here / said
-        candidate = found.parent if above else found
-        if said and _is_project(candidate):
-            return Path(os.path.normpath(candidate))
-    return None
 
 
 def open(
@@ -90,7 +69,3 @@ def _is_waiting(role: Role) -> bool:
         return lists.waiting_for(role)
     except OSError:
         return False
-
-
-def _is_project(folder: Path) -> bool:
-    return (folder / FOLDER / FILE).is_file()

@@ -19,9 +19,7 @@ from tapstore.errors import FormatError, InvalidKeyError, NotFoundError
 from tapstore.handoffs.mailbox import MailboxStateError, Mode
 from tapstore.handoffs.names import check_role
 from tapstore.handoffs.swarm import files
-
-FOLDER = ".swarmforge"
-FILE = "roles.tsv"
+from tapstore.handoffs.swarm.finding import FILE, FOLDER
 
 MAX_BYTES = 1 << 20
 MAX_ROLES = 500

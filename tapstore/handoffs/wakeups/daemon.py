@@ -15,9 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from tapstore.errors import StoreError, WaitTimeoutError
-from tapstore.handoffs.gitcommit import run_git
-from tapstore.handoffs.swarm import roles
+from tapstore.errors import WaitTimeoutError
+from tapstore.handoffs.swarm.finding import FOLDER
 
 STOP_SECONDS = 5.0
 POLL_SECONDS = 0.1
@@ -28,7 +27,7 @@ class DaemonFiles:
     """Those of one project."""
 
     def __init__(self, project: str | os.PathLike[str]) -> None:
-        self._folder = Path(project) / roles.FOLDER / "daemon"
+        self._folder = Path(project) / FOLDER / "daemon"
         self._pid = self._folder / "handoffd.pid"
         self._stop = self._folder / "stop"
         self._lock = self._folder / "tapstore.lock"
@@ -104,18 +103,6 @@ class DaemonFiles:
                 return not _lock(stream, exclusive=False)
         except OSError:
             return False
-
-
-def main_project(project: str | os.PathLike[str]) -> Path:
-    """Where the daemon's files of a swarm lie: beside the repository, if `project` is a worktree
-    into which the original has copied `roles.tsv`."""
-    here = Path(project)
-    try:
-        found = here / run_git(here, "rev-parse", "--git-common-dir").removesuffix("\n")
-    except StoreError:
-        return here
-    main = Path(os.path.normpath(found.parent))
-    return main if (main / roles.FOLDER / roles.FILE).is_file() else here
 
 
 def _lock(stream: IO[bytes], *, exclusive: bool) -> bool:
