@@ -181,6 +181,10 @@ def test_work_of_the_other_shape_exits_with_2_and_names_it(swarm, agents, held_a
     keyword_line, *places = ran.err.splitlines()
     assert keyword_line.startswith(keyword)
     assert f"- {swarm.handoffs('coder')}/inbox/in_process/{held}" in places
+    # What it says to do is the way out.
+    assert f"`tapstore handoff done --mode {held_as}`" in keyword_line
+    assert f"done_with_current_{held_as}.sh" in keyword_line
+    assert agents["coder"].run(f"done_with_current_{held_as}.sh").status == 0
 
 
 def test_a_mode_that_is_none_exits_with_2(swarm, agents):

@@ -21,7 +21,14 @@ from tapstore.handoffs.mailbox import Accepted, Completed, Item, MailboxStateErr
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.names import Stamp
 from tapstore.handoffs.swarm import files, folder, letters
-from tapstore.handoffs.swarm.inbox import AMBIGUOUS, Batch, Inbox, InProcess, in_process
+from tapstore.handoffs.swarm.inbox import (
+    AMBIGUOUS,
+    Batch,
+    Inbox,
+    InProcess,
+    in_process,
+    other_shape,
+)
 from tapstore.handoffs.swarm.letters import Letter
 from tapstore.keys import TEMP_MARK
 
@@ -78,8 +85,7 @@ class Batches(Inbox):
         if work.singles:
             raise MailboxStateError(
                 single,
-                f"{self.role.name} takes batches, and a single task is in process; set its mode "
-                "in roles.tsv to task until that is done",
+                other_shape("task"),
                 places=[letter.path for letter in work.singles],
             )
         if len(work.batches) > 1:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from tapstore.abc import Clock
 from tapstore.errors import NotAllowedError
 from tapstore.handoffs import message as messages
-from tapstore.handoffs.mailbox import Accepted, Completed, Item, MailboxStateError
+from tapstore.handoffs.mailbox import Accepted, Completed, Item, MailboxStateError, Mode
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.swarm import copies, files, folder, guard, letters
 from tapstore.handoffs.swarm.folder import Folder
@@ -138,8 +138,7 @@ class Tasks(Inbox):
             if work.batches:
                 raise MailboxStateError(
                     "TASK_IN_PROCESS_IS_BATCH",
-                    f"{self.role.name} takes single tasks, and a batch is in process; set its mode "
-                    "in roles.tsv to batch until that is done",
+                    other_shape("batch"),
                     places=[batch.path for batch in work.batches],
                 )
             _check_single(work.singles)
@@ -158,8 +157,7 @@ class Tasks(Inbox):
             if work.batches:
                 raise MailboxStateError(
                     "CURRENT_WORK_IS_BATCH",
-                    f"{self.role.name} takes single tasks, and a batch is in process; set its mode "
-                    "in roles.tsv to batch until that is done",
+                    other_shape("batch"),
                     places=[batch.path for batch in work.batches],
                 )
             if not work.singles:
@@ -182,6 +180,15 @@ class Tasks(Inbox):
             except FileExistsError:
                 raise _completed_already(letter.path, target) from None
             return Completed((Item(target, message),))
+
+
+def other_shape(held: Mode) -> str:
+    """What to do when what is in process is not what was asked for."""
+    return (
+        f"a {'batch' if held == 'batch' else 'single task'} is in process; see it with "
+        f"ready_for_next_{held}.sh or `tapstore handoff next --mode {held}`, and complete it with "
+        f"done_with_current_{held}.sh or `tapstore handoff done --mode {held}`"
+    )
 
 
 def _check_single(singles: tuple[Letter, ...]) -> None:
