@@ -5,16 +5,19 @@ returns, or raises.  What it did not do is given back, as an attempt more; after
 session allows a message is dead.  A message that refers to artifacts which the session does not
 have, with these bytes, is given back without being worked on.
 
-What an earlier life of the same agent left in process is done first, within the same attempt.  A
-session has it; folders of the original layout know neither leases nor attempts.
+What an earlier life of the same agent left in process is done first, within the same attempt.  So
+an id is for one process at a time: a second one on the same host is refused, on another host it
+would do the same work.  Sessions only; folders of the original layout know neither leases nor
+attempts.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
+from tapstore.agents.alone import alone
 from tapstore.agents.handoffwork import HandoffWork, name_of
 from tapstore.agents.logs import RunLog
 from tapstore.agents.loop import Loop, trouble
@@ -84,14 +87,19 @@ class HandoffWorker(Loop[HandoffWork]):
 
     # Finding
 
-    def _work(self, idle: float | None) -> Iterator[HandoffWork]:
-        try:
-            yield from patrol.in_session(
-                self._session, self._seek, idle=idle, stop=lambda: self._stopping, trouble=trouble
-            )
-        finally:
-            with self._lock:
-                self._mailbox.close()
+    def _work(self, idle: float | None) -> Generator[HandoffWork, None, None]:
+        with alone(self._session, role=self._spec.role, agent=self._spec.agent):
+            try:
+                yield from patrol.in_session(
+                    self._session,
+                    self._seek,
+                    idle=idle,
+                    stop=lambda: self._stopping,
+                    trouble=trouble,
+                )
+            finally:
+                with self._lock:
+                    self._mailbox.close()
 
     def _seek(self, session: Session) -> HandoffWork | None:
         since = session.clock.monotonic()

@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Generic, Protocol, TypeVar
 
 from tapstore.agents import logs
@@ -57,16 +58,18 @@ class Loop(ABC, Generic[W]):
 
         `wait=0` looks once.
         """
-        for work in self._work(wait):
-            return self._do(work)
+        with closing(self._work(wait)) as found:
+            for work in found:
+                return self._do(work)
         return None
 
     def run(self, *, idle: float | None = None) -> int:
         """Do work until there was none for `idle` seconds (None: for ever); returns how much."""
         count = 0
-        for work in self._work(idle):
-            self._do(work)
-            count += 1
+        with closing(self._work(idle)) as found:
+            for work in found:
+                self._do(work)
+                count += 1
         return count
 
     def _do(self, work: W) -> Outcome:
@@ -114,7 +117,7 @@ class Loop(ABC, Generic[W]):
             _logger.exception("%r failed, and its log could not be written", work)
 
     @abstractmethod
-    def _work(self, idle: float | None) -> Iterator[W]:
+    def _work(self, idle: float | None) -> Generator[W, None, None]:
         """Work as it comes up, until there was none for `idle` seconds or it is to stop."""
 
     @abstractmethod

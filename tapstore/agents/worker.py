@@ -10,7 +10,7 @@ A worker started again under its old id waits until the claim of the one that di
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -79,7 +79,7 @@ class Worker(Loop[Work]):
 
     # Finding
 
-    def _work(self, idle: float | None) -> Iterator[Work]:
+    def _work(self, idle: float | None) -> Generator[Work, None, None]:
         def stop() -> bool:
             return self._stopping
 

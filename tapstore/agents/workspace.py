@@ -39,7 +39,7 @@ def _made(parent: str) -> tuple[Path, int | None]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-        locked = _try_lock(lock)
+        locked = try_lock(lock)
         if locked is None:
             # Without a lock it must not look like one whose owner has died.
             os.close(lock)
@@ -67,13 +67,13 @@ def _remove_if_dead(folder: str) -> None:
         return
     lock = os.open(os.path.join(folder, _LOCK), os.O_RDWR | os.O_NOFOLLOW)
     try:
-        if _try_lock(lock):
+        if try_lock(lock):
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         os.close(lock)
 
 
-def _try_lock(descriptor: int) -> bool | None:
+def try_lock(descriptor: int) -> bool | None:
     """Lock a file until its process ends; False: somebody has it; None: there are no locks."""
     import fcntl
 

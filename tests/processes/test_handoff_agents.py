@@ -163,6 +163,21 @@ def test_an_agent_started_again_under_its_id_goes_on_at_once(session, ran):
     assert (outcomes[0]["attempt"], outcomes[0]["outcome"]) == (1, "completed")
 
 
+def test_a_second_agent_of_the_same_id_on_one_host_is_refused_and_one_of_another_is_not(
+    session, ran
+):
+    send(session)
+    with agents(Agent(session, "a1", *sh(f"{NOTE}; exec sleep 60", ran), ttl="1h")) as (first,):
+        wait_until(lambda: lines(ran))
+        options = ["--idle", "0"]
+        with agents(*(Agent(session, a, "true", options=options) for a in ("a1", "a2"))) as two:
+            (none, refused), (nothing, fine) = (agent.result() for agent in two)
+        assert (none, refused) == ([], 3)
+        assert (nothing, fine) == ([], 0)
+        assert first.process.poll() is None
+    assert len(lines(ran)) == 1
+
+
 def test_a_lease_is_renewed_as_long_as_the_command_runs(session, ran):
     send(session)
     slow = Agent(session, "a1", *sh(f"{NOTE}; sleep 3", ran), options=["--once"])
