@@ -205,6 +205,29 @@ def test_an_invalid_draft_exits_with_2_keeps_the_file_and_lists_all_faults(swarm
     assert not swarm.handoffs("coder").exists()
 
 
+def test_without_a_draft_the_forms_of_drafts_are_shown(swarm, scripts):
+    """Agents that have forgotten them look here; no role is needed for that."""
+    ran = run_script(scripts / "swarm_handoff.sh", folder=swarm.worktree("coder"))
+    assert (ran.status, ran.out) == (1, "")
+    usage, empty, heading, *_ = lines = ran.err.splitlines()
+    assert usage == "Usage: swarm_handoff.sh <draft-file>"
+    assert (empty, heading) == ("", "Draft formats:")
+    for line in (
+        "type: git_handoff",
+        "task: <short-stable-task-name>",
+        "commit: <10-char-commit-abbrev>",
+        "type: note",
+        "message: <one line, max 80 chars>",
+    ):
+        assert line in lines
+
+
+@pytest.mark.parametrize("script", ["handoffd", "handoffd.bb", "stop_handoff_daemon.sh"])
+def test_a_daemon_is_told_its_project(swarm, scripts, script):
+    ran = run_script(scripts / script, folder=swarm.project)
+    assert (ran.status, ran.out, ran.err) == (1, "", f"Usage: {script} <project-root>\n")
+
+
 @pytest.mark.parametrize("arguments", [[], ["missing.txt"], ["."]])
 def test_no_draft_exits_with_1(agents, arguments):
     ran = agents["coder"].run("swarm_handoff.sh", *arguments)

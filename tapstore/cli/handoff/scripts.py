@@ -1,6 +1,6 @@
 """`tapstore handoff install-scripts`: the original scripts' names, for agents that know these.
 
-Each is a line of POSIX shell that becomes the `tapstore` of the Python that wrote it.
+Each is a little POSIX shell that becomes the `tapstore` of the Python that wrote it.
 """
 
 from __future__ import annotations
@@ -44,15 +44,25 @@ def shims(python: str, *, swarm: bool = True) -> Mapping[str, str]:
     tapstore = f"{shell_word(python)} -m tapstore handoff"
     here = " --swarm ." if swarm else ""
     found = {name: f'exec {tapstore} {command}{here} "$@"' for name, command in _AGENT.items()}
-    found["swarm_handoff.sh"] = _needing("DRAFT", found["swarm_handoff.sh"])
+    usage = f"swarm_handoff.sh <draft-file>\n\n{_draft_formats()}"
+    found["swarm_handoff.sh"] = _needing(usage, found["swarm_handoff.sh"])
     if swarm:
         for name, command in _DAEMON.items():
-            found[name] = _needing("PROJECT-FOLDER", f'exec {tapstore} {command} --swarm "$@"')
+            call = f'exec {tapstore} {command} --swarm "$@"'
+            found[name] = _needing(f"{name} <project-root>", call)
     return {name: f"#!/bin/sh\n{MARK}\n{text}\n" for name, text in found.items()}
 
 
-def _needing(argument: str, text: str) -> str:
-    return f'[ $# -ge 1 ] || {{ echo "usage: ${{0##*/}} {argument}" >&2; exit 1; }}\n{text}'
+def _needing(usage: str, text: str) -> str:
+    """A script that says how to use it when it is called with nothing."""
+    return f"if [ $# -eq 0 ]; then\ncat >&2 <<'END'\nUsage: {usage}\nEND\nexit 1\nfi\n{text}"
+
+
+def _draft_formats() -> str:
+    from tapstore.handoffs import types
+
+    forms = "\n\n".join(each.form() for each in types.built_in().values())
+    return f"Draft formats:\n\n{forms}"
 
 
 @click.command("install-scripts")
