@@ -146,7 +146,11 @@ class Steps:
             world = self._world(prepare, settings)
             stopped = Stopped(step, lambda world=world: action(world), LOOKING)
             was_stopped = stopped.stopped
-            yield world, stopped
-            world.check()
+            try:
+                yield world, stopped
+                world.check()
+            except BaseException:
+                stopped.end()
+                raise
             world.session.close()
         assert step > 5, "it was not stopped where it should be"

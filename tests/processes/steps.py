@@ -76,10 +76,20 @@ class Stopped:
         _, status = os.waitpid(self._pid, os.WUNTRACED)
         self.stopped = os.WIFSTOPPED(status)
         """False: it ended before that call."""
+        self._waits = self.stopped
+
+    def end(self) -> None:
+        """Kill it, if nobody asked for its outcome: what is stopped keeps our pipes open."""
+        if self._waits:
+            self._waits = False
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+            os.close(self._reader)
 
     def outcome(self) -> str:
         """Let it go on, and return `done` or what it raised."""
-        if self.stopped:
+        if self._waits:
+            self._waits = False
             os.kill(self._pid, signal.SIGCONT)
             os.waitpid(self._pid, 0)
         with os.fdopen(self._reader) as file:
