@@ -47,6 +47,10 @@ class MailboxFullError(TapstoreError):
     exit_code = 4
 
 
+class HandoffWarning(UserWarning):
+    """Something beside the matter did not succeed; the message says what remains to be done."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One message where it lies now."""
@@ -88,6 +92,12 @@ class Queued:
     message: Message
     waiting: tuple[str, ...] = ()
     """Recipients that it could not be delivered to yet; the next who delivers goes on."""
+
+    reason: str = ""
+    """Why they wait, if that is known."""
+
+    failed: str = ""
+    """Why it can never be delivered; then all recipients wait for a retry."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,19 @@ def queued_lines(queued: Queued) -> list[str]:
     return [f"HANDOFF QUEUED: {queued.place}"]
 
 
+def undelivered_line(queued: Queued) -> str:
+    """Who has not got it, why, and who sees to it; empty if all have."""
+    if queued.failed:
+        return f"failed: {queued.failed}, then `tapstore handoff retry {queued.name}`"
+    if not queued.waiting:
+        return ""
+    why = f": {queued.reason}" if queued.reason else ""
+    return (
+        f"not delivered yet to {', '.join(queued.waiting)}{why}; whoever uses hand-offs next tries "
+        "again, or `tapstore handoff deliver`"
+    )
+
+
 # For people
 
 
@@ -186,6 +199,8 @@ def queued_value(queued: Queued) -> dict[str, Any]:
         "place": queued.place,
         "to": list(queued.message.recipients),
         "waiting": list(queued.waiting),
+        "reason": queued.reason or None,
+        "failed": queued.failed or None,
     }
 
 

@@ -152,6 +152,24 @@ def test_all_faults_of_what_is_given_are_told():
     assert called.error["keyword"] == "HANDOFF INVALID"
 
 
+def test_who_sends_is_told_why_a_message_is_not_delivered(half_away):
+    told = handoff("coder", "send", "--to", "away,cleaner", "--message", "hello")
+    assert told.err.startswith("not delivered yet to away: away: the worktree ")
+    assert f"the worktree {half_away.worktree('away')} is not there" in told.err
+
+
+def test_who_sends_is_told_that_a_message_can_not_be_delivered(swarm):
+    tree = swarm.worktree("coder") / ".swarmforge"
+    tree.mkdir()
+    # The launcher has copied the roles, and the swarm has one role less by now.
+    (tree / "roles.tsv").write_bytes((swarm.project / ".swarmforge" / "roles.tsv").read_bytes())
+    swarm.write_roles({"coder": "task"})
+    os.utime(swarm.project / ".swarmforge" / "roles.tsv", (0, 0))
+    told = handoff("coder", "send", "--to", "cleaner", "--message", "hello")
+    assert told.err.startswith("failed: unknown recipient 'cleaner'; nobody got it. ")
+    assert "`tapstore handoff retry " in told.err
+
+
 @pytest.mark.usefixtures("session")
 def test_an_answer_names_what_the_role_is_working_on():
     sent = handoff("coder", "send", "--to", "cleaner", "--message", "well?", "--json").json
@@ -421,6 +439,14 @@ def test_without_a_role_the_roles_are_named():
     called = call("handoff", "next")
     assert called.status == 2
     assert all(role in called.err for role in ROLES)
+
+
+@pytest.mark.usefixtures("swarm")
+def test_without_a_role_in_a_swarm_the_variable_of_the_scripts_is_named():
+    called = call("handoff", "next")
+    assert called.status == 1
+    assert "Set SWARMFORGE_ROLE" in called.err
+    assert "cleaner, coder" in called.err
 
 
 # Looking

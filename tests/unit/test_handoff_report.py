@@ -116,7 +116,23 @@ def test_what_was_queued_is_told_with_its_place():
         "place": f"outbox/{NAME}",
         "to": ["cleaner"],
         "waiting": ["cleaner"],
+        "reason": None,
+        "failed": None,
     }
+
+
+def test_who_has_not_got_a_message_is_told_with_the_reason_and_what_is_next():
+    def line(*waiting, **why):
+        return report.undelivered_line(
+            Queued(parse(NAME), "outbox", item().message, waiting, **why)
+        )
+
+    again = "; whoever uses hand-offs next tries again, or `tapstore handoff deliver`"
+    assert line() == ""
+    assert line("cleaner") == f"not delivered yet to cleaner{again}"
+    assert line("cleaner", reason="full") == f"not delivered yet to cleaner: full{again}"
+    failed = line("cleaner", failed="nobody got it")
+    assert failed == f"failed: nobody got it, then `tapstore handoff retry {NAME}`"
 
 
 def test_a_shown_message_is_its_file_and_its_receipts():

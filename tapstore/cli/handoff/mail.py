@@ -79,13 +79,12 @@ class Mail:
         """The role that is meant.  Raises an error if none is named."""
         role = self.given_role
         if role is None:
+            in_swarm = isinstance(self.place, SwarmPlace)
             reason = (
-                f"whose hand-offs? Set TAPSTORE_ROLE, or give --role: {self.place.name} has "
-                f"{', '.join(self.place.roles())}"
+                f"whose hand-offs? Set {'SWARMFORGE' if in_swarm else 'TAPSTORE'}_ROLE, or give "
+                f"--role: {self.place.name} has {', '.join(self.place.roles()) or 'no roles'}"
             )
-            if isinstance(self.place, SwarmPlace):
-                raise RoleError(reason)
-            raise click.UsageError(reason)
+            raise RoleError(reason) if in_swarm else click.UsageError(reason)
         return role
 
     def mailbox(self, *, mode: Mode | None = None, lease_seconds: float | None = None) -> Mailbox:

@@ -132,11 +132,8 @@ def queued_answer(mail: Mail, queued: Queued) -> None:
         mail.invocation.answer(report.queued_value(queued))
     else:
         say(*report.queued_lines(queued))
-    if queued.waiting:
-        mail.invocation.note(
-            f"not delivered yet to {', '.join(queued.waiting)}; whoever uses hand-offs next goes "
-            "on, or `tapstore handoff deliver`"
-        )
+    if undelivered := report.undelivered_line(queued):
+        mail.invocation.note(undelivered)
     mail.place.sent([r for r in queued.message.recipients if r not in queued.waiting])
 
 

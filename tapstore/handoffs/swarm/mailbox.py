@@ -140,9 +140,8 @@ class SwarmMailbox(Mailbox):
     def _delivered(self, roster: Roster, file: str, name: HandoffName, message: Message) -> Queued:
         """Deliver what was just queued; whoever was faster has done it for us."""
         result = delivery.one(roster, self._folder, file, self._clock, now=True)
-        waiting: tuple[str, ...] = ()
-        if result is not None and result.failed:
-            waiting = message.recipients
-        elif result is not None:
-            waiting = result.waiting
-        return Queued(name, f"{self._folder.outbox}/{file}", message, waiting)
+        place = f"{self._folder.outbox}/{file}"
+        if result is None:
+            return Queued(name, place, message)
+        waiting = message.recipients if result.failed else result.waiting
+        return Queued(name, place, message, waiting, result.reason, result.failed)
