@@ -56,8 +56,6 @@ class HandoffWork(Job):
         self._mailbox = mailbox
         self._lock = lock
         self._results: list[Artifact] = []
-        self._was_told = False
-        """Whether the place itself said that the lease is lost."""
         self._lease = min(_lease(item, mailbox.settings.lease_seconds) for item in self.items)
         self._renewer = Renewer(
             self._renew,
@@ -142,11 +140,7 @@ class HandoffWork(Job):
     def _renew(self) -> float:
         with self._lock:
             started = self.session.clock.monotonic()
-            try:
-                self._mailbox.renew()
-            except LeaseLostError:
-                self._was_told = True
-                raise
+            self._mailbox.renew()
         return started + self._lease
 
     # Ending it
@@ -213,7 +207,7 @@ class HandoffWork(Job):
 
     def was_ended_by_command(self) -> bool:
         # A place that did not answer in time would not answer this in time.
-        return self._was_told and self.is_completed()
+        return self._renewer.was_refused and self.is_completed()
 
     def describe(self) -> dict[str, Any]:
         values = [{"name": name_of(item), **report.item_value(item)} for item in self.items]

@@ -110,7 +110,9 @@ class _Claimed(Job):
         return ClaimLostError(f"the claim of {self._claim.slot} has ended")
 
     def was_ended_by_command(self) -> bool:
-        # By its TAPSTORE_CLAIM.
+        # By its TAPSTORE_CLAIM.  A place that did not answer in time would not answer this in time.
+        if not self._claim.was_refused:
+            return False
         try:
             found = fate.fate(self.session.state, self._claim.id, fence=self._claim.token)
         except TapstoreError:

@@ -87,6 +87,8 @@ class Renewer:
         self._trouble: Exception | None = None
         self._threads: list[threading.Thread] = []
         self.lost = LostEvent(self._is_lost)
+        self.was_refused = False
+        """Whether it is lost because `renew` said so, and not because time ran out."""
 
     def start(self) -> None:
         """Begin; may be called once."""
@@ -171,6 +173,7 @@ class Renewer:
             except (LeaseLostError, ClaimLostError) as exc:
                 with self._changed:
                     if self._fault is None and not self._stopped:
+                        self.was_refused = True
                         self._lose(exc)
             # Whatever it is, time decides; `check` shows it as the cause.
             except Exception as exc:

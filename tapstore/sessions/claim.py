@@ -113,6 +113,11 @@ class Claim:
             raise TapstoreError(f"the claim of {self.slot} was resumed without heartbeats")
         return self._renewer.lost
 
+    @property
+    def was_refused(self) -> bool:
+        """Whether it is lost because it was seen to have ended, and not because time ran out."""
+        return self._renewer is not None and self._renewer.was_refused
+
     def check(self) -> None:
         """Raise `ClaimLostError` if the claim is known to be lost.  No I/O."""
         if self._ended:

@@ -1,4 +1,4 @@
-"""Agents at work on hand-offs in a bucket, also when it stops answering."""
+"""Agents at work in a bucket, on hand-offs and claims, also when it stops answering."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from pathlib import Path
 import pytest
 
 import tapstore
-from tapstore.agents import CommandHandler, Ending, HandoffSpec, HandoffWorker, logs
+from tapstore.agents import (
+    AgentSpec,
+    CommandHandler,
+    Ending,
+    HandoffSpec,
+    HandoffWorker,
+    Worker,
+    WorkFilter,
+    logs,
+)
 from tapstore.handoffs.queue import opening
 from tests.servers import proxy
 
@@ -43,21 +52,45 @@ def test_hand_offs_are_done_and_what_was_printed_is_kept(session):
     assert log.index("\none\n") < log.index("\ntwo\n")
 
 
-def test_a_command_ends_with_its_lease_although_the_bucket_does_not_answer(
-    s3_server, session, tmp_path
+class OfHandoffs:
+    def __init__(self, session):
+        send(session, "slow")
+
+    def worker(self, session, script, told):
+        return worker(session, script, ttl=2, told=told)
+
+    def take_over(self, session):
+        assert worker(session, "true", agent="a2", ttl=60).run_once().ending is Ending.COMPLETED
+
+
+class OfClaims:
+    def __init__(self, session):
+        del session
+
+    def worker(self, session, script, told):
+        spec = AgentSpec(agent="a1", work=WorkFilter(role="coder", when_phase=""), ttl=2)
+        return Worker(session, spec, CommandHandler(argv=("sh", "-c", script)), on_outcome=told)
+
+    def take_over(self, session):
+        session.claim("coder", agent="a2", wait=60).complete()
+
+
+@pytest.mark.parametrize("kind", [OfHandoffs, OfClaims])
+def test_a_command_ends_when_its_work_is_lost_although_the_bucket_does_not_answer(
+    s3_server, session, tmp_path, kind
 ):
-    send(session, "slow")
+    work = kind(session)
     running, outcomes = tmp_path / "running", []
     with proxy.http(s3_server.port) as link:
         options = s3_server.at(link.endpoint).storage_options
         with tapstore.open(session.url, storage_options=options) as far:
-            agent = worker(far, f"echo $$ > {running}; exec sleep 60", ttl=2, told=outcomes.append)
+            agent = work.worker(far, f"echo $$ > {running}; exec sleep 60", outcomes.append)
             thread = threading.Thread(target=agent.run_once)
             thread.start()
             wait_until(lambda: running.exists() and running.read_text())
             link.freeze()
             wait_until(lambda: has_ended(running.read_text().strip()), within=10)
-            assert worker(session, "true", agent="a2", ttl=60).run_once().ending is Ending.COMPLETED
+            work.take_over(session)
             link.thaw()
             thread.join(60)
     assert [outcome.ending for outcome in outcomes] == [Ending.LOST]
