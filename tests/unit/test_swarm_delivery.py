@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 
 import pytest
@@ -170,6 +170,34 @@ def test_nobody_has_to_be_woken_up_for_a_delivery(swarm):
     assert not (swarm.project / ".swarmforge" / "tmux-socket").exists()
     swarm.send("coder", "cleaner", "hello")
     assert work_off(swarm, "cleaner") == ["hello"]
+
+
+@contextmanager
+def full_disk():
+    """Whatever this process writes to a file fails, as on a full disk."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_where_nothing_can_be_written_the_place_is_named_and_nothing_is_accepted(swarm):
+    swarm.send("coder", "cleaner")
+    swarm.box("cleaner").next()
+    swarm.send("coder", "QA")
+    for call in (
+        swarm.box("QA").next,
+        swarm.box("cleaner").done,
+        lambda: swarm.send("coder", "QA"),
+    ):
+        with full_disk(), pytest.raises(OSError) as caught:
+            call()
+        assert str(swarm.project) in str(caught.value)
+    assert swarm.names("QA", "inbox", "in_process") == []
+    assert work_off(swarm, "cleaner") == work_off(swarm, "QA") == ["hello"]
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EACCES, errno.EIO])

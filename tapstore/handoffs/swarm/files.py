@@ -12,7 +12,8 @@ import errno
 import os
 import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from tapstore.errors import FormatError
 from tapstore.keys import TEMP_MARK
@@ -67,14 +68,15 @@ def write_temp(folder: str, data: bytes, *, durable: bool = True) -> str:
     path = f"{folder}/{TEMP_MARK}{secrets.token_hex(8)}"
     fd = os.open(path, _WRITE, 0o666)
     try:
-        try:
-            written = 0
-            while written < len(data):
-                written += os.write(fd, memoryview(data)[written:])
-            if durable:
-                os.fsync(fd)
-        finally:
-            os.close(fd)
+        with _named(folder):
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(fd, memoryview(data)[written:])
+                if durable:
+                    os.fsync(fd)
+            finally:
+                os.close(fd)
     except BaseException:
         discard(path)
         raise
@@ -179,11 +181,21 @@ def now(folder: str) -> float:
     path = f"{folder}/{TEMP_MARK}{secrets.token_hex(8)}"
     fd = os.open(path, _WRITE, 0o666)
     try:
-        os.write(fd, b"?")
-        return os.fstat(fd).st_mtime
+        with _named(folder):
+            os.write(fd, b"?")
+            return os.fstat(fd).st_mtime
     finally:
         os.close(fd)
         discard(path)
+
+
+@contextmanager
+def _named(folder: str) -> Iterator[None]:
+    """A full disk is told by what has no path: say where it is."""
+    try:
+        yield
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, folder) from exc
 
 
 def _inode(path: str) -> tuple[int, int]:
