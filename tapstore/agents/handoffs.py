@@ -14,7 +14,7 @@ attempts.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 
 from tapstore.agents.alone import alone
@@ -23,7 +23,7 @@ from tapstore.agents.logs import RunLog
 from tapstore.agents.loop import Loop, trouble
 from tapstore.agents.outcome import Ending, Outcome, WorkFailedError
 from tapstore.artifacts.model import Artifact
-from tapstore.errors import FormatError, LeaseLostError, TapstoreError
+from tapstore.errors import LeaseLostError, TapstoreError
 from tapstore.handoffs.mailbox import Item, Mode
 from tapstore.handoffs.queue import opening
 from tapstore.handoffs.queue.places import Places
@@ -122,17 +122,21 @@ class HandoffWorker(Loop[HandoffWork]):
 
     def _resolve(self, work: HandoffWork) -> None:
         """Look up what the messages refer to; what refers to something wrong is given back."""
+        items = [item for item in work.items if item.message.artifacts]
+        if not items:
+            return
         tapfile = self._session.tapfile
         inputs: dict[tuple[str, str], Artifact] = {}
-        for item in work.items:
+        for item in items:
             try:
-                for artifact in referred(item, tapfile):
-                    inputs[artifact.identity] = artifact
+                found = referred(item, tapfile)
             except WorkFailedError as exc:
                 if len(work.items) == 1:
                     raise
                 work.refuse(item, str(exc))
                 self._tell(self._said(work, Ending.FAILED, (item,), reason=str(exc), error=exc))
+            else:
+                inputs.update((artifact.identity, artifact) for artifact in found)
         work.inputs = tuple(inputs.values())
 
     def _complete(self, work: HandoffWork) -> Outcome:
@@ -180,13 +184,10 @@ class HandoffWorker(Loop[HandoffWork]):
         return work.log()
 
 
-def referred(item: Item, tapfile: Tapfile) -> Iterator[Artifact]:
+def referred(item: Item, tapfile: Tapfile) -> list[Artifact]:
     """The artifacts that a message refers to.  Raises `WorkFailedError` for a wrong reference."""
-    try:
-        references = item.message.artifacts
-    except FormatError as exc:
-        raise WorkFailedError(f"not worked on: {exc}") from exc
-    for reference in references:
+    found = []
+    for reference in item.message.artifacts:
         artifact = tapfile.artifact(reference.name, reference.phase)
         shown = f"{reference.phase}/{reference.name}" if reference.phase else reference.name
         if artifact is None:
@@ -200,4 +201,5 @@ def referred(item: Item, tapfile: Tapfile) -> Iterator[Artifact]:
                 f"{artifact.producer or 'somebody'} has registered it with "
                 f"{artifact.checksum or 'no checksum'}"
             )
-        yield artifact
+        found.append(artifact)
+    return found

@@ -338,6 +338,16 @@ def test_a_wrong_reference_in_a_batch_is_given_back_alone(world):
     assert records.is_dead(record(world, bad))
 
 
+def test_inputs_of_a_batch_are_those_of_the_messages_that_are_worked_on(world):
+    names = []
+    one, other = reference(world, "one.py"), reference(world, "other.py")
+    world.send(message="one", artifacts=one)
+    send_anyway(world, "bad", f"{other} {unknown(world)}")
+    world.send(message="again", artifacts=one)
+    Agent(world, lambda work: names.extend(a.name for a in work.inputs), mode="batch").run()
+    assert names == ["one.py"]
+
+
 def test_a_batch_of_nothing_but_wrong_references_is_given_back(world):
     names = [send_anyway(world, m, unknown(world)) for m in ("one", "two")]
     agent = Agent(world, mode="batch").run()
