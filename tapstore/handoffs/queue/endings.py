@@ -6,12 +6,19 @@ who looks at the record, and removed by whoever finds it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable
 
 from tapstore.abc import Store
-from tapstore.errors import AlreadyExistsError, FormatError, NotFoundError
+from tapstore.errors import (
+    AlreadyExistsError,
+    FormatError,
+    InvalidKeyError,
+    NotFoundError,
+    StoreError,
+)
 from tapstore.handoffs import message as messages
-from tapstore.handoffs.message import Message
+from tapstore.handoffs.message import MAX_BYTES, Message
 from tapstore.handoffs.queue import records
 from tapstore.handoffs.queue.places import Places
 from tapstore.handoffs.queue.records import Attempt
@@ -30,14 +37,18 @@ class Endings:
 
     def record(self, name: str) -> Message | None:
         """How a message ended; None if it did not yet, or its record was pruned."""
-        found = records.fetch(self._store, self._places.completed(name))
-        if found is None:
-            return None
         try:
+            found = self._store.get(self._places.completed(name), end=MAX_BYTES + 1)
             return messages.parse(found.data, name=found.info.key)
-        except FormatError:
-            # Whatever stands there keeps the message from being completed again.
-            return Message({}, "")
+        except NotFoundError:
+            return None
+        except (FormatError, InvalidKeyError):
+            pass
+        except StoreError as exc:
+            if exc.errno != errno.EISDIR:
+                raise
+        # Whatever stands there keeps the message from being completed again.
+        return Message({}, "")
 
     def complete(self, attempt: Attempt, *, at: float) -> Message:
         """Have this attempt complete its message; returns the record that stands.
@@ -91,11 +102,16 @@ class Endings:
 
 
 def exists(store: Store, key: str) -> bool:
-    """Whether there is something under a key."""
+    """Whether there is something under a key, a folder or a link that leads out included."""
     try:
         store.head(key)
     except NotFoundError:
         return False
+    except InvalidKeyError:
+        return True
+    except StoreError as exc:
+        if exc.errno != errno.EISDIR:
+            raise
     return True
 
 

@@ -10,13 +10,21 @@ Exclusive between agents.  One agent id at work in two processes at once has one
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tapstore.abc import Clock, Store
-from tapstore.errors import AlreadyExistsError, FormatError, LeaseLostError
+from tapstore.errors import AlreadyExistsError, FormatError, LeaseLostError, StoreError
 from tapstore.handoffs import message as messages
-from tapstore.handoffs.mailbox import Accepted, Completed, Item, MailboxStateError, Mode
+from tapstore.handoffs.mailbox import (
+    Accepted,
+    Completed,
+    HandoffWarning,
+    Item,
+    MailboxStateError,
+    Mode,
+)
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.queue import records, refusal
 from tapstore.handoffs.queue.attempts import Attempts, InProcess
@@ -37,6 +45,9 @@ LEFTOVER_SECONDS = 86_400.0
 
 LEFTOVER_BATCH_SECONDS = 14 * 86_400.0
 """Twice what a lease may last."""
+
+MAX_PASSED_OVER = 100
+"""If so many messages can't be read, it is the place that is broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +93,8 @@ class Inbox:
         self._looked = False
         """Whether what this agent may have left in process was looked for."""
         self._emptied = ""
+        self._in_the_way: list[StoreError] = []
+        """Why messages were passed over by the present look."""
 
     @property
     def held(self) -> tuple[Attempt, ...]:
@@ -100,6 +113,8 @@ class Inbox:
         self._tidy(seen, now)
         # An acceptance whose reply is lost is looked for by the next call.
         self._looked = False
+        self._in_the_way = []
+        held: tuple[Attempt, ...] = ()
         for name, key, number in self._startable(seen, now):
             if self._mode == "batch":
                 held = self._take_batch(name, seen, now)
@@ -107,10 +122,21 @@ class Inbox:
                 attempt = self._take(name, key, number)
                 held = (attempt,) if attempt is not None else ()
             if held:
-                self._held, self._looked = held, True
-                return self._accepted(held)
-        self._looked = True
+                break
+        self._held, self._looked = held, True
+        if held:
+            for error in self._in_the_way:
+                warnings.warn(f"passed over: {error}", HandoffWarning, stacklevel=2)
+            return self._accepted(held)
+        if self._in_the_way:
+            raise self._in_the_way[0]
         return None
+
+    def _pass_over(self, error: StoreError) -> None:
+        """Go on with the next message if this is the matter of one alone; else raise it."""
+        if len(self._in_the_way) == MAX_PASSED_OVER or not records.is_its_own(error):
+            raise error
+        self._in_the_way.append(error)
 
     def _resume(self, seen: InProcess) -> Accepted | None:
         if self._looked and not self._held:
@@ -146,7 +172,11 @@ class Inbox:
 
         def is_held(name: str) -> bool:
             latest = seen.latest(name)
-            return latest is not None and not self._attempts.has_ended(name, *latest, now=now)
+            try:
+                return latest is not None and not self._attempts.has_ended(name, *latest, now=now)
+            except StoreError as exc:
+                self._pass_over(exc)
+                return True
 
         for info in self._line.walk(is_held):
             name = file_name(info.key)
@@ -155,7 +185,14 @@ class Inbox:
                 yield name, info.key, number
 
     def _next_number(self, name: str, seen: InProcess, now: float) -> int:
-        """The attempt that may be created; 0 if somebody holds the message."""
+        """The attempt that may be created; 0 if the message is not to be had."""
+        try:
+            return self._number_after(name, seen, now)
+        except StoreError as exc:
+            self._pass_over(exc)
+            return 0
+
+    def _number_after(self, name: str, seen: InProcess, now: float) -> int:
         latest = seen.latest(name)
         if latest is None:
             return 1
@@ -176,6 +213,13 @@ class Inbox:
 
     def _take(self, name: str, key: str, number: int, batch: str = "") -> Attempt | None:
         """Accept one message; None if it is not to be had."""
+        try:
+            return self._accept(name, key, number, batch)
+        except StoreError as exc:
+            self._pass_over(exc)
+            return None
+
+    def _accept(self, name: str, key: str, number: int, batch: str) -> Attempt | None:
         found = records.fetch(self._store, key)
         if found is None:
             return None

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tapstore.abc import Store
 from tapstore.errors import (
@@ -26,7 +26,7 @@ from tapstore.errors import (
 from tapstore.handoffs import message as messages
 from tapstore.handoffs import names
 from tapstore.handoffs.draft import Draft
-from tapstore.handoffs.mailbox import Delivery, Queued
+from tapstore.handoffs.mailbox import Delivery, HandoffWarning, Queued
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.names import is_name
 from tapstore.handoffs.queue import records, refusal
@@ -35,10 +35,6 @@ from tapstore.handoffs.queue.patience import Patience
 from tapstore.handoffs.queue.places import PREFIX, Places, file_name, split_attempt
 from tapstore.handoffs.queue.sequence import Sequence
 from tapstore.types import CREATE
-
-
-class HandoffWarning(UserWarning):
-    """Something beside the matter did not succeed; the message says what remains to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +62,20 @@ class Outbox:
         return self.post(str(name), message, at=now)
 
     def post(self, name: str, message: Message, *, at: float, retries: int = 0) -> Queued:
-        """The same, for a message that has an id.  `retries`: how often it failed before."""
+        """The same, for a message that has an id.  `retries`: how often it failed before.
+
+        Raises `FormatError` if it is too large; then nothing was written.
+        """
         places = Places(message.sender)
         parsed = names.parse(name)
+        data = messages.render(message)
+        records.check_room(message, name=name, size=len(data))
         if len(message.recipients) == 1 and not retries:
             copy = messages.deliver(message, recipient=message.recipients[0], at=at)
             key = Places(copy.recipient).waiting(name)
             self._store.put(key, messages.render(copy), CREATE)
             try:
-                self._store.put(places.sent(name), messages.render(message), CREATE)
+                self._store.put(places.sent(name), data, CREATE)
             except AlreadyExistsError:
                 pass
             except (StoreError, OutcomeUnknownError) as exc:
@@ -86,14 +87,24 @@ class Outbox:
             return Queued(parsed, key, message)
         key = f"{places.outbox}{name}" + (f"~{retries}" if retries else "")
         try:
-            self._store.put(key, messages.render(message), CREATE)
+            self._store.put(key, data, CREATE)
         except AlreadyExistsError:
             if not retries:
                 raise
             # Who brought it back before us died in between.
         delivery = self._deliver(places, key)
-        waiting = delivery.waiting if delivery is not None else ()
-        return Queued(parsed, places.sent(name) if not waiting else key, message, waiting)
+        if delivery is None:
+            return Queued(parsed, places.sent(name), message)
+        if delivery.failed:
+            failed = f"{places.failed}{file_name(key)}"
+            return Queued(parsed, failed, message, message.recipients, failed=delivery.failed)
+        return Queued(
+            parsed,
+            key if delivery.waiting else places.sent(name),
+            message,
+            delivery.waiting,
+            delivery.reason,
+        )
 
     def deliver(self) -> Iterator[Delivery]:
         """Finish what was begun, of all roles; what is tried again later is passed over."""
@@ -110,9 +121,26 @@ class Outbox:
         self._patience.tidy(keys)
         for key in keys:
             if is_name(split_attempt(file_name(key))[0]) and (now or self._patience.is_due(key)):
-                delivery = self._deliver(places, key)
+                try:
+                    delivery = self._deliver(places, key)
+                except (StoreError, OutcomeUnknownError) as exc:
+                    delivery = self._not_now(places, key, exc)
                 if delivery is not None:
                     yield delivery
+
+    def _not_now(
+        self, places: Places, key: str, error: StoreError | OutcomeUnknownError
+    ) -> Delivery:
+        """What the place refuses of one message does not keep others from being delivered."""
+        name, _ = split_attempt(file_name(key))
+        tries = self._patience.note(key, str(error))
+        try:
+            waiting = names.parse(name).recipients
+        except InvalidKeyError:
+            waiting = ("?",)
+        return Delivery(
+            name=name, sender=places.role, waiting=waiting, attempts=tries, reason=str(error)
+        )
 
     def _deliver(self, places: Places, key: str) -> Delivery | None:
         """Deliver one message as far as possible; None if somebody else was faster."""
@@ -133,7 +161,7 @@ class Outbox:
             return self._fail(places, key, unknown)
         copies = self._copy(name, message)
         if copies.conflict:
-            return self._fail(places, key, copies.conflict)
+            return replace(self._fail(places, key, copies.conflict), delivered=copies.delivered)
         if copies.waiting:
             tries = self._patience.note(key, copies.reason)
             return Delivery(
@@ -215,12 +243,13 @@ class Outbox:
 
     def retry_failed(self, places: Places, name: str) -> Queued:
         """Queue again what failed.  Raises `NotFoundError`, or what is still wrong with it."""
-        retries, key = -1, ""
+        copies = {}
         for info in self._store.list(f"{places.failed}{name}"):
             base, number = split_attempt(file_name(info.key))
-            if base == name and number > retries:
-                retries, key = number, info.key
-        found = records.fetch(self._store, key) if key else None
+            if base == name:
+                copies[number] = info.key
+        retries = max(copies, default=0)
+        found = records.fetch(self._store, copies[retries]) if copies else None
         if found is None:
             raise NotFoundError(
                 f"{name} is not among {places.failed}; `tapstore handoff list` shows"
@@ -230,8 +259,9 @@ class Outbox:
         if unknown:
             raise FormatError(f"{name}: {unknown}")
         queued = self.post(name, message, at=self._store.now(), retries=retries + 1)
-        self._store.delete(key + refusal.ERROR)
-        self._store.delete(key)
+        for key in copies.values():
+            self._store.delete(key + refusal.ERROR)
+            self._store.delete(key)
         return queued
 
 

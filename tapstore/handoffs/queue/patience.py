@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from tapstore.abc import Store
-from tapstore.errors import OutcomeUnknownError, StoreError
+from tapstore.errors import InvalidKeyError, OutcomeUnknownError, StoreError
 from tapstore.handoffs.queue import records
 from tapstore.types import OVERWRITE
 
@@ -65,14 +65,16 @@ class Patience:
         tries = min(1 if before is None else before.tries + 1, 1_000_000)
         pause = min(2.0 ** min(tries - 1, 10), MAX_PAUSE_SECONDS)
         note = Note(tries, self._store.now() + pause, records.one_line(reason))
-        # The place that refuses the message may refuse the note as well.
-        with suppress(StoreError, OutcomeUnknownError):
+        # The place that refuses the message may refuse the note as well; and beside a name that is
+        # as long as one may be there is no room for one.
+        with suppress(StoreError, OutcomeUnknownError, InvalidKeyError):
             self._store.put(key + SUFFIX, msgspec.json.encode(note), OVERWRITE)
         return tries
 
     def forget(self, key: str) -> None:
         """Remove the note."""
-        self._store.delete(key + SUFFIX)
+        with suppress(InvalidKeyError):
+            self._store.delete(key + SUFFIX)
 
     def tidy(self, keys: Sequence[str]) -> None:
         """Remove the notes among these that belong to none of them: a write came late."""

@@ -7,6 +7,8 @@ is the order of the names.
 
 from __future__ import annotations
 
+import re
+
 from tapstore.handoffs.names import check_role
 
 PREFIX = "handoffs/"
@@ -15,6 +17,8 @@ SETTINGS_KEY = ".tap/handoffs.yaml"
 
 BATCH_MARK = "batch_"
 """How the name of a batch begins; no message's does."""
+
+_BATCH = re.compile(rf"{BATCH_MARK}[A-Za-z0-9_]{{1,100}}")
 
 
 class Places:
@@ -55,6 +59,11 @@ def split_attempt(file_name: str) -> tuple[str, int]:
     if not mark or not number.isascii() or not number.isdecimal() or len(number) > 6:
         return file_name, 0
     return name, int(number)
+
+
+def is_batch(name: str) -> bool:
+    """Whether this can be the id of a batch."""
+    return _BATCH.fullmatch(name) is not None
 
 
 def file_name(key: str) -> str:

@@ -5,15 +5,23 @@ All of it begins with `tapstore-`, which no draft may use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import errno
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tapstore.abc import Store
 from tapstore.clock import parse_time
-from tapstore.errors import FormatError, InvalidKeyError, NotFoundError
+from tapstore.errors import FormatError, InvalidKeyError, NotFoundError, TapstoreError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs import names
-from tapstore.handoffs.message import MAX_BYTES, Message, write_time
+from tapstore.handoffs.message import (
+    MAX_BYTES,
+    MAX_HEADER_BYTES,
+    MAX_HEADERS,
+    Message,
+    write_time,
+)
+from tapstore.handoffs.queue.places import is_batch
 from tapstore.types import GetResult
 
 ATTEMPT = "tapstore-attempt"
@@ -39,7 +47,12 @@ RETRY_OF = "tapstore-retry-of"
 
 ENDED = "tapstore-ended-at"
 
-_MAX_HISTORY = 20
+ROOM_BYTES = 8192
+"""What a message must leave of the room that the format has, for all of this."""
+
+_ROOM_HEADERS = 20
+
+_MAX_HISTORY_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,8 @@ class Attempt:
     @property
     def batch(self) -> str:
         """The id of the batch that it was accepted with; empty if it was accepted alone."""
-        return self.message.headers.get(BATCH, "")
+        batch = self.message.headers.get(BATCH, "")
+        return batch if is_batch(batch) else ""
 
     @property
     def released(self) -> str:
@@ -116,7 +130,8 @@ def completed(attempt: Attempt, *, at: float) -> Message:
 
 def dead(message: Message, attempts: Iterable[Attempt], *, at: float, reason: str) -> Message:
     """The record of a message that is given up."""
-    history = [_history(attempt) for attempt in attempts][-_MAX_HISTORY:]
+    attempts = tuple(attempts)
+    history = _history(attempts)
     headers = {
         **without_own(message.headers),
         OUTCOME: "dead",
@@ -124,12 +139,25 @@ def dead(message: Message, attempts: Iterable[Attempt], *, at: float, reason: st
         ENDED: write_time(at),
     }
     if history:
-        headers[HISTORY] = "; ".join(history)
-        headers[ATTEMPT] = str(len(history))
+        headers[HISTORY] = history
+        headers[ATTEMPT] = str(attempts[-1].number)
     return Message(headers, message.body)
 
 
-def _history(attempt: Attempt) -> str:
+def _history(attempts: Sequence[Attempt]) -> str:
+    """The last ones, as many as have room."""
+    told: list[str] = []
+    left = _MAX_HISTORY_BYTES
+    for attempt in reversed(attempts):
+        line = _told(attempt)
+        left -= len(line.encode()) + len("; ")
+        if left < 0:
+            break
+        told.append(line)
+    return "; ".join(reversed(told))
+
+
+def _told(attempt: Attempt) -> str:
     at = attempt.message.headers.get("dequeued_at", "?")
     why = f" ({attempt.released})" if attempt.released else ""
     return one_line(f"{attempt.number}: {attempt.agent or '?'} at {at}{why}")
@@ -166,11 +194,46 @@ def number_of(record: Message) -> int:
 
 
 def fetch(store: Store, key: str) -> GetResult | None:
-    """The file under a key, cut behind what a message may have; None if there is none."""
+    """The file under a key, cut behind what a message may have.
+
+    None if there is none, or none that is a part of this session (a link leads out of it).
+    """
     try:
         return store.get(key, end=MAX_BYTES + 1)
-    except NotFoundError:
+    except (NotFoundError, InvalidKeyError):
         return None
+
+
+_ITS_OWN = frozenset(
+    (errno.EISDIR, errno.ENOTDIR, errno.ELOOP, errno.EINVAL, errno.EACCES, errno.EPERM)
+)
+
+
+def is_its_own(error: TapstoreError) -> bool:
+    """Whether this is the matter of what lies there, and other keys may do.
+
+    Somebody made a folder in its place, or forbade others to read it.
+    """
+    return getattr(error, "errno", None) in _ITS_OWN
+
+
+def check_room(message: Message, *, name: str, size: int) -> None:
+    """Raise `FormatError` if there is no room for what is noted of the message on its way.
+
+    `size`: that of its file, in bytes.
+    """
+    headers = message.headers
+    header_bytes = sum(len(key) + len(value.encode()) + 3 for key, value in headers.items())
+    if (
+        header_bytes > MAX_HEADER_BYTES - ROOM_BYTES
+        or size > MAX_BYTES - ROOM_BYTES
+        or len(headers) > MAX_HEADERS - _ROOM_HEADERS
+    ):
+        raise FormatError(
+            f"{name}: it leaves no room for what is noted of its way: at most "
+            f"{MAX_HEADER_BYTES - ROOM_BYTES:,} bytes and {MAX_HEADERS - _ROOM_HEADERS} lines of "
+            f"headers, {MAX_BYTES - ROOM_BYTES:,} bytes in all; put what is large into an artifact"
+        )
 
 
 def check_copy(data: bytes, *, name: str, recipient: str = "") -> Message:
@@ -179,6 +242,7 @@ def check_copy(data: bytes, *, name: str, recipient: str = "") -> Message:
     Raises `FormatError` if it is no message, or another one than its name says.
     """
     message = messages.parse(data, name=name)
+    check_room(message, name=name, size=len(data))
     try:
         parsed = names.parse(name)
     except InvalidKeyError as exc:
