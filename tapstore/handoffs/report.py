@@ -102,7 +102,7 @@ def undelivered_line(queued: Queued) -> str:
 # For people
 
 
-ENTRY_COLUMNS = ("role", "standing", "since", "name", "agent", "attempt", "reason")
+ENTRY_COLUMNS = ("role", "standing", "since", "agent", "attempt", "name", "reason")
 
 
 def entry_row(entry: Entry) -> tuple[str, ...]:
@@ -111,9 +111,9 @@ def entry_row(entry: Entry) -> tuple[str, ...]:
         entry.role,
         entry.standing,
         format_time(entry.since),
-        entry.name,
         entry.agent or "-",
         str(entry.attempt or "-"),
+        entry.name,
         entry.reason,
     )
 
@@ -140,10 +140,13 @@ def delivery_line(delivery: Delivery) -> str:
     said = []
     if delivery.delivered:
         said.append(f"delivered to {', '.join(delivery.delivered)}")
+    tried = f" (tried {delivery.attempts} times)" if delivery.attempts > 1 else ""
     if delivery.waiting:
-        tried = f" (tried {delivery.attempts} times)" if delivery.attempts > 1 else ""
         why = f": {delivery.reason}" if delivery.reason else ""
         said.append(f"waits for {', '.join(delivery.waiting)}{tried}{why}")
+    elif delivery.reason:
+        # It is still being written; or all have it, and it could not be put away.
+        said.append(f"not yet{tried}: {delivery.reason}")
     if delivery.failed:
         said.append(f"failed: {delivery.failed}")
     return f"{delivery.name}: {'; '.join(said) or 'delivered before'}"

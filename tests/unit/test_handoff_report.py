@@ -157,6 +157,11 @@ def test_a_shown_message_is_its_file_and_its_receipts():
     ]
 
 
+def test_what_has_no_bounds_comes_last_in_a_row():
+    """Names of hand-offs are longer than the cells that others are aligned behind."""
+    assert report.ENTRY_COLUMNS[-2:] == ("name", "reason")
+
+
 def test_each_entry_is_one_row():
     entry = Entry(NAME, "dead", "place", "cleaner", 0.0, agent="c1", attempt=3, reason="gone")
     row = dict(zip(report.ENTRY_COLUMNS, report.entry_row(entry), strict=True))
@@ -182,6 +187,11 @@ def test_each_entry_is_one_row():
         ),
         (Delivery("n", "coder", failed="no such role"), "n: failed: no such role"),
         (Delivery("n", "coder"), "n: delivered before"),
+        (Delivery("n", "coder", reason="it is still written"), "n: not yet: it is still written"),
+        (
+            Delivery("n", "coder", attempts=2, reason="disk full"),
+            "n: not yet (tried 2 times): disk full",
+        ),
     ],
 )
 def test_what_a_delivery_came_to_is_one_line(delivery, line):
