@@ -1,6 +1,7 @@
 """Hand-offs in a session where requests are lost, names come twice, and clocks are wrong."""
 
 import pytest
+from msgspec.structs import replace
 from queue_world import World, taken
 
 from tapstore.errors import OutcomeUnknownError
@@ -66,3 +67,119 @@ def test_what_was_accepted_before_the_look_at_the_record_failed_is_given_again()
     with pytest.raises(OutcomeUnknownError):
         box.next()
     assert taken(box) == "m"
+
+
+def test_what_fails_while_it_is_sent_is_not_called_sent():
+    world = World()
+    box = world.box("coder")
+    # QA was known when the draft was checked.
+    box._outbox._roles = lambda: {"coder", "reviewer"}
+    queued = box.send(b"type: note\nto: reviewer,QA\npriority: 50\nmessage: m\n")
+    assert "no role QA" in queued.failed
+    assert queued.waiting == ("reviewer", "QA")
+    assert world.keys("failed")[0] == queued.place
+
+
+# Giving back
+
+
+def test_what_an_agent_gave_back_of_a_batch_it_does_not_take_again_with_the_same_batch():
+    world = World()
+    names = [world.send(message=str(number)) for number in range(3)]
+    box = world.box("reviewer", mode="batch")
+    batch = box.next()
+    box.release("it breaks the build", only=[batch.items[1].place])
+    world.clock.advance(5)
+    for again in (box, world.box("reviewer", mode="batch")):
+        kept = again.next()
+        assert [item.message.headers["message"] for item in kept.items] == ["0", "2"]
+    box.done()
+    assert [item.attempt for item in box.next().items] == [2]
+    assert names[1] in box.next().items[0].place
+
+
+def test_what_was_given_back_is_the_next_ones_after_a_second():
+    world = World()
+    world.send()
+    box = world.box("reviewer", "a1")
+    box.next()
+    box.release("not mine")
+    assert world.box("reviewer", "a2").next() is None
+    world.clock.advance(1)
+    assert world.box("reviewer", "a2").next().items[0].attempt == 2
+
+
+# Pruning
+
+
+def test_what_failed_at_some_of_its_recipients_keeps_the_records_of_the_others():
+    world = World()
+    name = world.send(to="reviewer,QA")
+    places = Places("coder")
+    sent = world.store.get(places.sent(name)).data
+    box = world.box("reviewer")
+    box.next()
+    box.done()
+    world.store.delete(Places("QA").waiting(name))
+    world.store.put(f"{places.failed}{name}", sent)
+    world.clock.advance(7200)
+    assert list(box.prune(3600)) == []
+    world.box("coder").retry(name)
+    assert box.next() is None
+    assert taken(world.box("QA")) == "m"
+    world.store.put(f"{places.failed}{name}", sent)
+    world.clock.advance(7200)
+    list(world.box("coder").prune(3600))
+    assert world.keys("coder/failed") == []
+    assert len(list(box.prune(3600))) == 1
+
+
+# Time
+
+
+@pytest.mark.parametrize("ahead", [30, 10**9])
+def test_a_time_from_a_clock_that_was_ahead_holds_a_message_for_two_leases_at_most(ahead):
+    world = World(settings="lease_seconds: 60\n")
+    world.send()
+    world.box("reviewer", "dead").next()
+    store = Ahead(world.store, ahead)
+    world.clock.advance(121)
+    assert inbox(store, world, "alive").next().items[0].attempt == 2
+
+
+class Ahead(WrapperStore):
+    """The clock of its server was ahead when what is in process was written."""
+
+    def __init__(self, inner, seconds):
+        super().__init__(inner)
+        self._seconds = seconds
+
+    def list(self, prefix="", *, start_after=""):
+        for info in self.inner.list(prefix, start_after=start_after):
+            yield self._changed(info)
+
+    def head(self, key):
+        return self._changed(self.inner.head(key))
+
+    def _changed(self, info):
+        ahead = self._seconds if "in_process" in info.key else 0
+        return replace(info, modified=info.modified + ahead)
+
+
+class Remembering(WrapperStore):
+    """Its listings tell the times of a minute ago, as NFS may."""
+
+    def list(self, prefix="", *, start_after=""):
+        for info in self.inner.list(prefix, start_after=start_after):
+            yield replace(info, modified=info.modified - 61)
+
+
+def test_a_lease_is_not_taken_for_over_because_a_listing_is_old():
+    world = World(settings="lease_seconds: 60\n")
+    world.send()
+    world.box("reviewer", "slow").next()
+    world.clock.advance(50)
+    box = inbox(Remembering(world.store), world, "other")
+    assert box.next() is None
+    world.clock.advance(11)
+    assert box.next().items[0].attempt == 2

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tapstore.abc import Store
-from tapstore.errors import FormatError
+from tapstore.errors import FormatError, NotFoundError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs.names import is_name
 from tapstore.handoffs.queue import records
@@ -95,17 +95,32 @@ class Attempts:
         return self._read[at]
 
     def has_ended(self, name: str, number: int, info: ObjectInfo, *, now: float) -> bool:
-        """Whether the message may be accepted again, as far as this attempt is concerned."""
-        age = now - info.modified
-        if age < MIN_LEASE_SECONDS:
-            return False  # no lease is shorter: need not be read
+        """Whether the message may be accepted again, as far as this attempt is concerned.
+
+        What was written within the shortest lease has not, and is not read.  So what is given back
+        is had by the next one after that time, and what nobody can do does not run through all
+        its attempts at once.
+        """
+        if abs(now - info.modified) < MIN_LEASE_SECONDS:
+            return False
         attempt = self.read(name, number, info)
-        if attempt is None:
-            # Somebody's rubbish must not hold a message for ever.
-            return age > self._lease
-        if attempt.released:
+        if attempt is not None and attempt.released:
             return True
-        lease = attempt.lease_seconds
+        # Somebody's rubbish must not hold a message for ever.
+        lease = attempt.lease_seconds if attempt is not None else None
         if lease is None or not MIN_LEASE_SECONDS <= lease <= MAX_LEASE_SECONDS:
             lease = self._lease
-        return age > lease
+        if not _is_over(info, lease, now):
+            return False
+        try:
+            # NFS remembers the times in its listings for up to a minute, and a listing of many
+            # pages is as old as its first one: it may have been renewed since.
+            return _is_over(self._store.head(info.key), lease, now)
+        except NotFoundError:
+            return False  # it ended since
+
+
+def _is_over(info: ObjectInfo, lease: float, now: float) -> bool:
+    # A time that is ahead by more than a lease is of a clock that has been set back since: it
+    # would hold the message until that time comes again.
+    return not -lease <= now - info.modified <= lease

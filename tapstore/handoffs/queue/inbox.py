@@ -283,13 +283,21 @@ class Inbox:
                 continue
             have = {attempt.name for attempt in live}
             for name in members:
-                number = 0 if name in have else self._next_number(name, seen, now)
+                if name in have or self._gave_back(name, seen):
+                    continue
+                number = self._next_number(name, seen, now)
                 if number:
                     attempt = self._take(name, self._places.waiting(name), number, batch)
                     live += (attempt,) if attempt is not None else ()
             if not live:
                 self._batches.drop(batch)
         return tuple(sorted(live, key=lambda attempt: attempt.name))
+
+    def _gave_back(self, name: str, seen: InProcess) -> bool:
+        """Whether the last who had it was this agent, which wanted it no more."""
+        latest = seen.latest(name)
+        last = self._attempts.read(name, *latest) if latest is not None else None
+        return last is not None and last.agent == self._agent and bool(last.released)
 
     def _finish_closed(self, seen: InProcess, live: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
         """End the batches that were completed as one before a crash; returns the others."""

@@ -225,7 +225,7 @@ class QueueMailbox(Mailbox):
         self._inbox.renew()
 
     def release(self, reason: str = "", *, only: Collection[str] = ()) -> tuple[Item, ...]:
-        """Give back what is in process; it counts as an attempt.
+        """Give back what is in process; it counts as an attempt, and is had again a second later.
 
         `only`: places of some items of a batch; the others stay.  Raises as `done` does.
         """
