@@ -183,6 +183,10 @@ class Mailbox(ABC):
         clear what, and `LeaseLostError` if somebody else has completed it already."""
 
     @abstractmethod
+    def current(self) -> tuple[Item, ...]:
+        """What is in process, in order; nothing is taken, and what waits is not looked at."""
+
+    @abstractmethod
     def entries(self) -> Iterator[Entry]:
         """What waits, is in process, failed or dead in this role's mailbox, and what it queued
         and is not delivered; not what is completed or sent."""

@@ -109,6 +109,41 @@ def test_what_was_given_back_is_the_next_ones_after_a_second():
     assert world.box("reviewer", "a2").next().items[0].attempt == 2
 
 
+# Looking at what is in process
+
+
+@pytest.mark.parametrize("mode", ["task", "batch"])
+def test_what_is_current_is_what_this_agent_has_and_nothing_is_taken_or_listed_for_it(mode):
+    world = World()
+    for number in range(4):
+        world.send(message=str(number), priority=50 + number // 2)
+    box = world.box("reviewer", "a1", mode=mode)
+    assert box.current() == ()
+    accepted = box.next()
+    world.box("reviewer", "a2", mode=mode).next()
+    again = world.box("reviewer", "a1", mode=mode)
+    store = FaultyStore(world.store, Fault("list", "*/new/*", before=lost, times=99))
+    again._inbox._attempts._store = store
+    assert again.current() == accepted.items
+    box.done()
+    assert world.box("reviewer", "a1").current() == ()
+
+
+def test_renewing_and_giving_back_a_batch_lists_what_is_in_process_once():
+    world = World()
+    for number in range(20):
+        world.send(message=str(number))
+    calls = []
+    store = FaultyStore(world.store, Fault("list", "*", before=calls.append, times=10**6))
+    box = inbox(store, world, mode="batch")
+    assert len(box.next().items) == 20
+    calls.clear()
+    box.renew()
+    assert len(calls) == 1
+    box.release("all of it")
+    assert len(calls) == 2
+
+
 # Pruning
 
 

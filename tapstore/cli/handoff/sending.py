@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -174,7 +173,7 @@ class _Composer:
     def __init__(self, mail: Mail, mailbox: Mailbox) -> None:
         self._mail = mail
         self._mailbox = mailbox
-        self._current: list[Item] | None = None
+        self._current: tuple[Item, ...] | None = None
 
     def draft(self, given: list[tuple[str, str]], artifacts: tuple[str, ...]) -> bytes:
         """All that is wrong with it, the check of drafts says; save what no draft could hold."""
@@ -205,13 +204,9 @@ class _Composer:
             "utf-8", "surrogateescape"
         )
 
-    def _working_on(self) -> list[Item]:
+    def _working_on(self) -> tuple[Item, ...]:
         if self._current is None:
-            self._current = []
-            for entry in self._mailbox.entries():
-                if entry.standing == "accepted":
-                    with suppress(NotFoundError):  # somebody has just completed it
-                        self._current.append(self._mailbox.find(entry.name))
+            self._current = self._mailbox.current()
         return self._current
 
     def _task(self) -> list[tuple[str, str]]:

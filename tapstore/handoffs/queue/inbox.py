@@ -31,7 +31,7 @@ from tapstore.handoffs.queue.attempts import Attempts, InProcess
 from tapstore.handoffs.queue.batches import Batches
 from tapstore.handoffs.queue.endings import Endings, exists, is_of
 from tapstore.handoffs.queue.line import Line
-from tapstore.handoffs.queue.places import Places, file_name, split_attempt
+from tapstore.handoffs.queue.places import Places, file_name
 from tapstore.handoffs.queue.records import Attempt
 from tapstore.handoffs.queue.settings import Settings
 from tapstore.sessions.config import new_id
@@ -399,8 +399,9 @@ class Inbox:
         if not self._looked:
             self._held, self._looked = self._live(self._own(self._attempts.look())), True
         kept = []
+        seen = self._attempts.look()
         for attempt in self._held:
-            self._check(attempt)
+            self._check(attempt, seen)
             put = self._store.put(attempt.key, messages.render(attempt.message), OVERWRITE)
             kept.append(
                 Attempt(attempt.key, attempt.name, attempt.number, put.version, attempt.message)
@@ -418,8 +419,9 @@ class Inbox:
         if not given:
             raise self._nothing()
         why = records.one_line(reason or f"given back by {self._agent}")
+        seen = self._attempts.look()
         for attempt in given:
-            self._check(attempt)
+            self._check(attempt, seen)
             message = records.released(attempt.message, why)
             self._store.put(attempt.key, messages.render(message), OVERWRITE)
         self._held = tuple(a for a in held if a not in given)
@@ -427,19 +429,31 @@ class Inbox:
             self._batches.drop(batch)
         return tuple(Item(a.key, a.message, a.number) for a in given)
 
-    def _check(self, attempt: Attempt) -> None:
+    def _check(self, attempt: Attempt, seen: InProcess) -> None:
         """Raise `LeaseLostError` if the attempt holds its message no longer."""
-        later = [
-            number
-            for info in self._store.list(f"{self._places.in_process}{attempt.name}~")
-            for _, number in [split_attempt(file_name(info.key))]
-            if number > attempt.number
-        ]
+        latest = seen.latest(attempt.name)
+        later = latest is not None and latest[0] > attempt.number
         if later or self._endings.has_ended(attempt.name):
             self._held = tuple(a for a in self._held if a.key != attempt.key)
             raise self._too_late((attempt,))
 
     # Who this agent is
+
+    def current(self) -> tuple[Item, ...]:
+        """What this agent has in process, as far as it has not ended.  Nothing is changed."""
+        seen = self._attempts.look()
+        found = []
+        for name in sorted(seen.attempts):
+            latest = seen.latest(name)
+            attempt = self._attempts.read(name, *latest) if latest is not None else None
+            if (
+                attempt is not None
+                and attempt.agent == self._agent
+                and not attempt.released
+                and not self._endings.has_ended(name)
+            ):
+                found.append(Item(attempt.key, attempt.message, attempt.number))
+        return tuple(found)
 
     def _live(self, own: _Own) -> tuple[Attempt, ...]:
         """What this agent holds, if that is anything.  Raises as `done` does."""

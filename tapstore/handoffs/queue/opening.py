@@ -237,6 +237,10 @@ class QueueMailbox(Mailbox):
 
     # Looking
 
+    def current(self) -> tuple[Item, ...]:
+        """What this agent has in process; nothing is taken, and what waits is not looked at."""
+        return self._inbox.current()
+
     def entries(self) -> Iterator[Entry]:
         return self._lists.entries(self._places)
 

@@ -41,15 +41,25 @@ def entries(role: Role, where: Folder) -> Iterator[Entry]:
         )
     for letter in _own(where.new, role.name, sent=False):
         yield _entry(letter, "delivered", role, time="enqueued_at")
-    places = [where.in_process]
-    places += [f"{where.in_process}/{batch}" for batch in folder.batches(where.in_process)]
-    for place in places:
-        for letter in _own(place, role.name, sent=False):
-            yield _entry(letter, "accepted", role, attempt=1, time="dequeued_at")
+    for letter in _in_process(role, where):
+        yield _entry(letter, "accepted", role, attempt=1, time="dequeued_at")
     for letter in _own(where.failed, role.name, sent=True):
         reason = outbox.why_failed(where, letter.name)
         yield _entry(letter, "failed", role, reason=reason)
     yield from _odd(role, where)
+
+
+def current(role: Role, where: Folder) -> Iterator[Item]:
+    """What is in process, alone or in a batch."""
+    for letter in _in_process(role, where):
+        if letter.message is not None:
+            yield Item(letter.path, letter.message)
+
+
+def _in_process(role: Role, where: Folder) -> Iterator[Letter]:
+    batches = [f"{where.in_process}/{batch}" for batch in folder.batches(where.in_process)]
+    for place in (where.in_process, *batches):
+        yield from _own(place, role.name, sent=False)
 
 
 def find(role: Role, where: Folder, wanted: str) -> Item:

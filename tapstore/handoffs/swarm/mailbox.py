@@ -84,6 +84,9 @@ class SwarmMailbox(Mailbox):
     def done(self) -> Completed:
         return self._inbox().done()
 
+    def current(self) -> tuple[Item, ...]:
+        return tuple(lists.current(self._role(), self._folder))
+
     def entries(self) -> Iterator[Entry]:
         return lists.entries(self._role(), self._folder)
 
