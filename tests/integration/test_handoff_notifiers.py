@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tapstore.handoffs.swarm import roles
 from tapstore.handoffs.wakeups import notifiers
 from tapstore.handoffs.wakeups.notifiers import SENTENCE, WakeUpError
 
@@ -46,6 +47,22 @@ def test_a_command_gets_role_session_and_place_as_text_within_its_arguments(tmp_
     )
 
 
+@pytest.mark.parametrize(
+    ("session", "says"),
+    [
+        (lambda _: roles.read("/nowhere")["coder"].session, "roles.tsv"),
+        (lambda _: "", "coder has no session"),
+    ],
+    ids=["roles that can't be read", "no session"],
+)
+def test_a_session_that_can_not_be_looked_up_is_a_failed_wake_up(tmp_path, session, says):
+    marker = tmp_path / "marker"
+    notify = notifiers.command(["touch", str(marker), "{session}"], place="", session=session)
+    with pytest.raises(WakeUpError, match=says):
+        notify("coder")
+    assert not marker.exists()
+
+
 def test_no_shell_sees_what_is_put_in(tmp_path):
     marker = tmp_path / "marker"
     notify = notifiers.command(
@@ -66,6 +83,12 @@ def test_a_command_that_fails_says_what_it_said():
 def test_a_command_that_is_not_there_is_a_failed_wake_up():
     with pytest.raises(WakeUpError, match="cannot run"):
         command("/nowhere/at/all")("coder")
+
+
+def test_without_room_for_what_a_command_says_the_wake_up_has_failed(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "away"))
+    with pytest.raises(WakeUpError, match="no room"):
+        command("true")("coder")
 
 
 def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path):

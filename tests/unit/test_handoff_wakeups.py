@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tapstore.errors import NotFoundError
 from tapstore.handoffs.wakeups.notifiers import WakeUpError
 from tapstore.handoffs.wakeups.schedule import (
     AGAIN_SECONDS,
@@ -153,6 +154,21 @@ def test_a_failure_is_told_and_tried_again():
         waker.seen("coder", waiting=1, at_work=False)
         calls.wait(2)
     assert calls.failures == [("coder", "nobody there", FIRST_RETRY_SECONDS)]
+
+
+@pytest.mark.parametrize("error", [OSError("no room"), NotFoundError("no room")])
+def test_whatever_a_wake_up_fails_of_the_next_one_is_made(error):
+    calls = Calls()
+
+    def notify(role):
+        if not calls.failures:
+            raise error
+        calls.notify(role)
+
+    with Waker(notify, on_failure=calls.on_failure) as waker:
+        waker.arrived("coder")
+        calls.wait(1)
+    assert calls.failures == [("coder", "no room", FIRST_RETRY_SECONDS)]
 
 
 def test_mail_that_waits_is_announced_again():

@@ -19,7 +19,7 @@ from tapstore.errors import NotFoundError
 
 if TYPE_CHECKING:
     from tapstore.handoffs.mailbox import Delivery, Mailbox
-    from tapstore.handoffs.wakeups.notifiers import Notifier, WakeUpError
+    from tapstore.handoffs.wakeups.notifiers import Notifier
 
 AGAIN_SECONDS = 120.0
 
@@ -121,9 +121,7 @@ def _wake(mail: Mail, notify: Notifier, role: str) -> None:
         warn_about_wake_up(mail, role, exc)
 
 
-def warn_about_wake_up(
-    mail: Mail, role: str, error: WakeUpError, pause: float | None = None
-) -> None:
+def warn_about_wake_up(mail: Mail, role: str, error: Exception, pause: float | None = None) -> None:
     """Say that somebody could not be woken, and that the mail waits all the same."""
     when = "" if pause is None else f"; tried again in {pause:g} s"
     mail.invocation.warn(

@@ -49,11 +49,23 @@ def command(
     def notify(role: str) -> None:
         values = {"role": role, "place": place}
         if any("{session}" in argument for argument in argv):
-            values["session"] = session(role)
+            values["session"] = _looked_up(session, role)
         filled = [_PLACEHOLDER.sub(lambda m: values[m[1]], argument) for argument in argv]
         _run(filled, timeout_seconds, {"TAPSTORE_ROLE": role})
 
     return notify
+
+
+def _looked_up(session: Callable[[str], str], role: str) -> str:
+    """Raises `WakeUpError` if it can't be looked up, or there is none."""
+    try:
+        found = session(role)
+    except (OSError, TapstoreError) as exc:
+        raise WakeUpError(f"cannot look up the session of {role}: {exc}") from exc
+    if not found:
+        # A program that is given no name may take any for it.
+        raise WakeUpError(f"{role} has no session")
+    return found
 
 
 def tmux(project: str | os.PathLike[str], *, timeout_seconds: float = TIMEOUT_SECONDS) -> Notifier:
@@ -83,8 +95,12 @@ def tmux(project: str | os.PathLike[str], *, timeout_seconds: float = TIMEOUT_SE
 
 
 def _run(argv: Sequence[str], timeout: float, more: Mapping[str, str] | None = None) -> None:
-    # A file and no pipe: what it leaves in the background would keep that open.
-    with tempfile.TemporaryFile() as said:
+    try:
+        # A file and no pipe: what it leaves in the background would keep that open.
+        stream = tempfile.TemporaryFile()
+    except OSError as exc:
+        raise WakeUpError(f"no room for what {argv[0]} may say: {exc}") from exc
+    with stream as said:
         try:
             process = subprocess.Popen(
                 argv,

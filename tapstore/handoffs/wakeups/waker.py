@@ -12,10 +12,11 @@ from typing import Self
 
 from tapstore.abc import Clock
 from tapstore.clock import SYSTEM_CLOCK
-from tapstore.handoffs.wakeups.notifiers import Notifier, WakeUpError
+from tapstore.errors import TapstoreError
+from tapstore.handoffs.wakeups.notifiers import Notifier
 from tapstore.handoffs.wakeups.schedule import AGAIN_SECONDS, Schedule
 
-OnFailure = Callable[[str, WakeUpError, float], None]
+OnFailure = Callable[[str, Exception, float], None]
 """Role, what went wrong, and in how many seconds it is tried again."""
 
 
@@ -93,7 +94,7 @@ class Waker:
                 return
         try:
             self._notify(role)
-        except WakeUpError as exc:
+        except (TapstoreError, OSError) as exc:
             with self._changed:
                 pause = self._schedule.failed(role, self._clock.monotonic())
             self._on_failure(role, exc, pause)
