@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from queue_world import World, taken
 
 from tapstore.errors import OutcomeUnknownError
+from tapstore.handoffs.queue import inbox as inbox_module
 from tapstore.handoffs.queue.inbox import Inbox
 from tapstore.handoffs.queue.places import Places
 from tapstore.handoffs.queue.sequence import Sequence
@@ -142,6 +143,37 @@ def test_renewing_and_giving_back_a_batch_lists_what_is_in_process_once():
     assert len(calls) == 1
     box.release("all of it")
     assert len(calls) == 2
+
+
+def test_a_message_that_waits_is_found_by_its_id_without_a_list_of_all_that_waits():
+    world = World()
+    names = [world.send(message=str(number), priority=number) for number in range(3)]
+    box = world.box("reviewer")
+    seen = []
+    store = FaultyStore(world.store, Fault("list", "*", before=seen.append, times=99))
+    box._lists._store = store
+    message = box.find(names[1]).message
+    assert box.find(message.id).message == message
+    assert Places("reviewer").new not in seen
+    data = world.store.get(Places("reviewer").waiting(names[2])).data
+    world.store.delete(Places("reviewer").waiting(names[2]))
+    world.store.put(f"{Places('reviewer').new}{names[2]}", data)
+    assert box._lists.name_of(Places("reviewer"), names[2][3:].partition("_to_")[0], ()) == names[2]
+
+
+def test_a_batch_has_no_more_bytes_than_an_agent_can_hold(monkeypatch):
+    world = World()
+    name = world.send()
+    size = world.store.head(Places("reviewer").waiting(name)).size
+    monkeypatch.setattr(inbox_module, "MAX_BATCH_BYTES", 2 * size + 10)
+    for _ in range(4):
+        world.send()
+    box = world.box("reviewer", mode="batch")
+    sizes = []
+    while (batch := box.next()) is not None:
+        sizes.append(len(batch.items))
+        box.done()
+    assert sizes == [2, 2, 1]
 
 
 # Pruning

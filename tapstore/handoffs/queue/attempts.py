@@ -22,7 +22,8 @@ from tapstore.handoffs.queue.records import Attempt
 from tapstore.handoffs.queue.settings import MAX_LEASE_SECONDS, MIN_LEASE_SECONDS
 from tapstore.types import ObjectInfo
 
-_REMEMBERED = 1024
+_REMEMBERED = 2048
+_REMEMBERED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,14 @@ class Attempts:
         self._places = places
         self._lease = lease_seconds
         self._read: dict[tuple[str, str], Attempt | None] = {}
+        self._read_bytes = 0
 
-    def look(self) -> InProcess:
-        """What is in process now."""
+    def look(self, name: str = "") -> InProcess:
+        """What is in process now: all, or the attempts of one message."""
         attempts: dict[str, dict[int, ObjectInfo]] = {}
         batches = {}
-        for info in self._store.list(self._places.in_process):
+        prefix = f"{name}~" if name else ""
+        for info in self._store.list(f"{self._places.in_process}{prefix}"):
             name = file_name(info.key)
             if name.startswith(BATCH_MARK):
                 batches[name] = info
@@ -78,11 +81,13 @@ class Attempts:
         """An attempt that was listed; None if it is gone, or is no message."""
         at = (info.key, info.version)
         if at not in self._read:
-            if len(self._read) >= _REMEMBERED:
-                self._read.clear()
             found = records.fetch(self._store, info.key)
             if found is None:
                 return None
+            self._read_bytes += len(found.data)
+            if len(self._read) >= _REMEMBERED or self._read_bytes > _REMEMBERED_BYTES:
+                self._read.clear()
+                self._read_bytes = len(found.data)
             try:
                 parsed = messages.parse(found.data, name=info.key)
             except FormatError:

@@ -25,7 +25,7 @@ from tapstore.handoffs.mailbox import (
     MailboxStateError,
     Mode,
 )
-from tapstore.handoffs.message import Message
+from tapstore.handoffs.message import MAX_BYTES, Message
 from tapstore.handoffs.queue import records, refusal
 from tapstore.handoffs.queue.attempts import Attempts, InProcess
 from tapstore.handoffs.queue.batches import Batches
@@ -38,7 +38,8 @@ from tapstore.sessions.config import new_id
 from tapstore.types import CREATE, OVERWRITE
 
 MAX_BATCH = 1000
-"""What waits beyond it is left for the next batch."""
+MAX_BATCH_BYTES = 64 << 20
+"""What waits beyond these is left for the next batch: an agent holds all of one in memory."""
 
 LEFTOVER_SECONDS = 86_400.0
 """An attempt that holds nothing tells its agent that it lost; after so long nobody asks."""
@@ -260,11 +261,15 @@ class Inbox:
     # Batches
 
     def _take_batch(self, head: str, seen: InProcess, now: float) -> tuple[Attempt, ...]:
-        members = []
+        members: list[tuple[str, str, int]] = []
+        left = MAX_BATCH_BYTES
         for info in self._line.of_priority(head[:2]):
             name = file_name(info.key)
             number = self._next_number(name, seen, now)
             if number:
+                left -= min(info.size, MAX_BYTES)
+                if members and left < 0:
+                    break
                 members.append((name, info.key, number))
             if len(members) == MAX_BATCH:
                 break

@@ -108,13 +108,16 @@ class Lists:
             return str(names.parse(wanted))
         stamp, sender = names.parse_id(wanted)
         mark = f"_{names.render_id(stamp, sender)}_to_"
-        hour = str(stamp)[:11]
+        text = str(stamp)
+        hour = text[:11]
         own = Places(sender) if sender in roles else None
         for prefix in (
             places.in_process,
             f"{places.completed_prefix}{hour}/",
             *([f"{own.sent_prefix}{hour}/", own.outbox, own.failed] if own else []),
             places.failed,
+            *self._waiting(places, text),
+            # Dropped by hand into another folder.
             places.new,
         ):
             for info in self._store.list(prefix):
@@ -126,9 +129,16 @@ class Lists:
             "what is there"
         )
 
+    def _waiting(self, places: Places, stamp: str) -> Iterator[str]:
+        """Where what has this stamp waits, for each of the priorities of which something waits."""
+        for folder in self._store.children(places.new):
+            priority = folder[:2]
+            if folder == f"{priority}_{stamp[:11]}/":
+                yield places.waiting(f"{priority}_{stamp}_from_").rpartition("/")[0] + "/"
+
     def _received(self, places: Places, name: str) -> Iterator[str]:
         yield places.completed(name)
-        latest = self._attempts(places).look().latest(name)
+        latest = self._attempts(places).look(name).latest(name)
         if latest is not None:
             yield latest[1].key
         yield places.waiting(name)
@@ -165,9 +175,9 @@ class Lists:
 
     def _receipt(self, places: Places, name: str, sent: str, reason: str) -> Receipt:
         role = places.role
-        waiting = records.fetch(self._store, places.waiting(name))
+        waiting = self._since(places.waiting(name))
         attempts = self._attempts(places)
-        latest = attempts.look().latest(name)
+        latest = attempts.look(name).latest(name)
         attempt = attempts.read(name, *latest) if latest is not None else None
         record = Endings(self._store, places).record(name)
         if record is not None:
@@ -191,7 +201,7 @@ class Lists:
             return Receipt(
                 role,
                 "delivered",
-                waiting.info.modified,
+                waiting,
                 attempt=attempt.number if attempt is not None else 0,
                 reason=attempt.released if attempt is not None else "",
             )
@@ -203,6 +213,12 @@ class Lists:
         if sent == "sent":
             return Receipt(role, "completed", reason="no record is left: it was pruned")
         raise NotFoundError(f"hand-off {name} was not sent, or nothing is left of it")
+
+    def _since(self, key: str) -> float | None:
+        try:
+            return self._store.head(key).modified
+        except NotFoundError:
+            return None
 
     def _attempts(self, places: Places) -> Attempts:
         return Attempts(self._store, places, lease_seconds=self._settings.lease_seconds)
