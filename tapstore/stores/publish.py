@@ -102,6 +102,8 @@ class Publisher:
             os.makedirs(folder, exist_ok=True)
         except FileExistsError as exc:
             raise self._blocked(key, errno.ENOTDIR) from exc
+        except FileNotFoundError:
+            return  # one above it was removed as empty between two of these steps: once more
         except OSError as exc:
             raise failures.failed(self._url, key, "write", exc) from exc
 
@@ -152,6 +154,8 @@ class Publisher:
             return
         try:
             self._sync_names(path.rpartition("/")[0])
+        except FileNotFoundError:
+            return  # whoever removed the folder has taken what we wrote out of it before
         except OSError as exc:
             raise failures.outcome_unknown(self._url, key, "the write", exc) from exc
 

@@ -8,7 +8,9 @@ import pytest
 from tapstore.errors import LeaseLostError
 from tapstore.handoffs.mailbox import MailboxStateError
 from tapstore.handoffs.queue import records
+from tapstore.stores.local import LocalStore
 from tests.processes.queue_steps import Steps
+from tests.processes.steps import Stopped
 
 TOO_LATE = LeaseLostError.__name__
 NOTHING = MailboxStateError.__name__
@@ -227,3 +229,24 @@ def test_a_retry_that_sleeps_while_another_retries_sends_the_dead_letter_once(st
         assert world.completed("reviewer") == ["again"]
         retry(world)
         assert world.work_off("reviewer") == []
+
+
+def test_a_folder_that_is_removed_as_empty_keeps_nobody_from_writing_into_it(tmpfs_path):
+    """At whatever step: what was written may have been taken out of it already."""
+    key = "new/50/04/51/29/m"
+    step, was_stopped, taken = 0, True, 0
+    while was_stopped:
+        step += 1
+        store = LocalStore(tmpfs_path / str(step))
+        store.put("new/50/04/50/m", b"earlier")
+        late = Stopped(step, lambda store=store: store.put(key, b"m"))
+        was_stopped = late.stopped
+        if [info.key for info in store.list("new/50/04/51/")] == [key]:
+            store.delete(key)
+            taken += 1
+        for path in (tmpfs_path / str(step)).rglob(".tapstore-tmp-*"):
+            if path.stat().st_nlink > 1:
+                path.unlink()
+        store.drop_empty_folders(key, below="new/")
+        assert late.outcome() == "done"
+    assert taken > 3
