@@ -1,6 +1,7 @@
 """The daemon of hand-offs as a process: it delivers, wakes, and ends when it is told to."""
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import time
 import pytest
 
 import tapstore
+from tapstore.handoffs.wakeups.daemon import STOP_SECONDS
 from tapstore.handoffs.wakeups.notifiers import SENTENCE
 from tapstore.sessions import waiting
 from tests.integration import swarm_chain
@@ -259,6 +261,20 @@ def test_beside_a_daemon_the_sender_leaves_waking_to_it(swarm, daemons, tmux):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_cleanly(session, daemons, number):
     end(daemons("-w", str(session)), number)
+
+
+def test_a_wake_up_that_hangs_does_not_keep_the_daemon_from_ending(session, daemons, tmp_path):
+    pid = tmp_path / "pid"
+    hang = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(600)"
+    daemon = daemons("-w", str(session), "--notify", shlex.join([sys.executable, "-c", hang]))
+    send("-w", str(session))
+    until(lambda: pid.exists() and pid.read_text())
+    started = time.monotonic()
+    end(daemon)
+    # Less than who stops a daemon waits for its end.
+    assert time.monotonic() - started < STOP_SECONDS
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
 
 
 def test_several_daemons_deliver_each_message_once(swarm, daemons):

@@ -69,13 +69,16 @@ def deliver(
         return
     if notify is not None and no_notify:
         raise click.UsageError("--notify and --no-notify: give one of them")
-    notifier = None if no_notify else mail.place.notifier(_command(notify))
+    from tapstore.handoffs.wakeups.notifiers import Ending
+
+    ending = Ending()
+    notifier = None if no_notify else mail.place.notifier(_command(notify), ending)
     teller = Teller(mail)
     mailbox = _any_mailbox(mail)
     if watch:
         from tapstore.cli.handoff.watching import Watch
 
-        Watch(mail, mailbox, teller, notifier, again_seconds=again, interval=interval).run()
+        Watch(mail, mailbox, teller, notifier, ending, again_seconds=again, interval=interval).run()
         return
     woken = dict.fromkeys(role for delivery in mailbox.deliver() for role in teller.tell(delivery))
     if woken:

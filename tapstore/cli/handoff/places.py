@@ -20,7 +20,7 @@ from tapstore.errors import InvalidKeyError, SessionNotFoundError, TapstoreError
 if TYPE_CHECKING:
     from tapstore.handoffs.mailbox import Entry, Mailbox, Mode
     from tapstore.handoffs.queue.opening import QueueMailbox
-    from tapstore.handoffs.wakeups.notifiers import Notifier
+    from tapstore.handoffs.wakeups.notifiers import Ending, Notifier
     from tapstore.sessions.session import Session
     from tapstore.sessions.waiting import Waiter
 
@@ -58,7 +58,7 @@ class Place(ABC):
         """Paces who looks for mail again and again."""
 
     @abstractmethod
-    def notifier(self, command: list[str] | None) -> Notifier | None:
+    def notifier(self, command: list[str] | None, ending: Ending) -> Notifier | None:
         """How roles are woken: by a command, or as is usual here; None: they are not."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class SwarmPlace(Place):
         store = LocalStore(os.path.join(worktree, finding.FOLDER))
         return Waiter(store, SYSTEM_CLOCK, timeout=timeout)
 
-    def notifier(self, command: list[str] | None) -> Notifier | None:
+    def notifier(self, command: list[str] | None, ending: Ending) -> Notifier | None:
         from tapstore.handoffs.swarm import opening, roles
         from tapstore.handoffs.wakeups import notifiers
 
@@ -129,8 +129,11 @@ class SwarmPlace(Place):
                 command,
                 place=str(self.project),
                 session=lambda role: roles.read(self.project)[role].session,
+                ending=ending,
             )
-        return notifiers.tmux(self.project) if opening.tmux_socket(self.project) else None
+        if not opening.tmux_socket(self.project):
+            return None
+        return notifiers.tmux(self.project, ending=ending)
 
     def can_begin(self, entry: Entry) -> bool:
         # What has a reason can't be read: nobody could do anything about it by waking up.
@@ -183,7 +186,7 @@ class SessionPlace(Place):
         session = self.session
         return Waiter(session.store, session.clock, timeout=timeout, open_bell=bell)
 
-    def notifier(self, command: list[str] | None) -> Notifier | None:
+    def notifier(self, command: list[str] | None, ending: Ending) -> Notifier | None:
         from tapstore.handoffs.wakeups import notifiers
         from tapstore.keys import mask_url
 
@@ -191,7 +194,10 @@ class SessionPlace(Place):
             return None
         session = self.session
         return notifiers.command(
-            command, place=mask_url(session.url), session=lambda _role: session.id
+            command,
+            place=mask_url(session.url),
+            session=lambda _role: session.id,
+            ending=ending,
         )
 
     def can_begin(self, entry: Entry) -> bool:

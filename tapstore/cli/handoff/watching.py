@@ -26,7 +26,7 @@ from tapstore.handoffs.wakeups.daemon import DaemonFiles
 from tapstore.handoffs.wakeups.waker import Waker
 
 if TYPE_CHECKING:
-    from tapstore.handoffs.wakeups.notifiers import Notifier
+    from tapstore.handoffs.wakeups.notifiers import Ending, Notifier
 
 FILES_SECONDS = 1.0
 OTHER_SECONDS = 5.0
@@ -50,6 +50,7 @@ class Watch:
         mailbox: Mailbox,
         teller: Teller,
         notifier: Notifier | None,
+        ending: Ending,
         *,
         again_seconds: float,
         interval: float | None,
@@ -58,6 +59,7 @@ class Watch:
         self._mailbox = mailbox
         self._teller = teller
         self._notifier = notifier
+        self._ending = ending
         self._again = again_seconds
         self._interval = interval or (FILES_SECONDS if mail.place.is_files else OTHER_SECONDS)
         self._told_to_stop = threading.Event()
@@ -83,6 +85,7 @@ class Watch:
                         again_seconds=self._again,
                     )
                 )
+                stack.callback(self._ending.begin)
             self._pass(waker)
             self._mail.invocation.note(f"delivering in {self._mail.place.name}")
             while not self._pause(asked):
