@@ -6,13 +6,14 @@ import warnings
 import pytest
 from queue_world import World, taken
 
-from tapstore.errors import FormatError, TapstoreError
+from tapstore.errors import FormatError, TapstoreError, UnsupportedOperationError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs.mailbox import HandoffWarning
 from tapstore.handoffs.message import MAX_BYTES, MAX_HEADER_BYTES, Message
 from tapstore.handoffs.queue import records
 from tapstore.handoffs.queue.places import Places
-from tapstore.types import OVERWRITE
+from tapstore.stores.wrapper import WrapperStore
+from tapstore.types import CREATE, OVERWRITE
 
 LEASE = "lease_seconds: 60\n"
 
@@ -172,3 +173,51 @@ def test_a_link_out_of_the_session_is_not_followed_and_holds_up_nothing(folder, 
         warnings.simplefilter("ignore", HandoffWarning)
         assert taken(folder.box("reviewer")) == "good"
     assert outside.read_text() == "x"
+
+
+# Putting aside
+
+
+def dropped(world, data, name="50_20260615T140531Z_000001_from_coder_to_reviewer.handoff"):
+    world.store.put(f"handoffs/reviewer/inbox/new/{name}", data)
+    world.box("reviewer").next()
+    return name
+
+
+def test_two_files_of_one_name_that_are_put_aside_are_both_kept():
+    world = World()
+    for data in (b"one\n\n", b"two\n\n", b"one\n\n"):
+        dropped(world, data)
+    kept = [key for key in world.keys("failed") if not key.endswith(".error")]
+    assert [world.store.get(key).data for key in kept] == [b"one\n\n", b"two\n\n"]
+    assert len([e for e in world.box("reviewer").entries() if e.reason]) == 2
+
+
+def test_what_is_too_large_to_be_created_here_is_put_aside_all_the_same():
+    world = World()
+    box = world.box("reviewer")
+    name = "50_20260615T140531Z_000001_from_coder_to_reviewer.handoff"
+    world.store.put(f"handoffs/reviewer/inbox/new/{name}", b"x" * 5_000_000)
+    box._inbox._store = SmallCreates(world.store)
+    assert box.next() is None
+    assert world.store.head(f"handoffs/reviewer/failed/{name}").size == 5_000_000
+    assert world.keys("/new/") == []
+
+
+class SmallCreates(WrapperStore):
+    """As places that create in one request only."""
+
+    def upload(self, key, source, mode=CREATE):
+        if mode is CREATE:
+            raise UnsupportedOperationError("too large")
+        return self.inner.upload(key, source, mode)
+
+
+def test_another_message_of_a_name_that_waits_is_put_aside_and_not_taken_for_it():
+    world = World()
+    name = world.send(message="first")
+    data = world.store.get(Places("reviewer").waiting(name)).data
+    world.store.put(f"{Places('reviewer').new}10_a/{name}", data.replace(b"first", b"other"))
+    assert taken(world.box("reviewer")) == "first"
+    (kept,) = [key for key in world.keys("failed") if not key.endswith(".error")]
+    assert b"other" in world.store.get(kept).data

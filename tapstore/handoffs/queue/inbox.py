@@ -233,9 +233,11 @@ class Inbox:
         except FormatError as exc:
             refusal.refuse(self._store, self._places, key, str(exc))
             return None
-        if key != self._places.waiting(name):
-            # Dropped by hand into another folder: where it waits there is only one of it.
-            key = refusal.file_again(self._store, self._places, key, found.data)
+        # Dropped by hand into another folder?  Where it waits there is only one of it.
+        if key != self._places.waiting(name) and not refusal.file_again(
+            self._store, self._places, key, found.data
+        ):
+            return None
         accepted = records.accepted(
             message,
             at=self._store.now(),
