@@ -75,6 +75,16 @@ def test_the_check_for_heavy_imports_would_notice_one():
     assert "yaml" in BANNED & modules("import yaml")
 
 
+def test_looking_for_a_swarm_imports_nothing_of_its_mailboxes():
+    """Every command that names neither a session nor a swarm looks for one."""
+    loaded = modules("import tapstore.handoffs.swarm.finding")
+    assert {m for m in loaded if m.startswith("tapstore.handoffs.")} == {
+        "tapstore.handoffs.gitcommit",
+        "tapstore.handoffs.swarm",
+        "tapstore.handoffs.swarm.finding",
+    }
+
+
 def test_every_module_can_be_imported_alone():
     """No module relies on another having been imported before it (import cycles)."""
     names = json.loads(run(ALL_MODULES))["names"]
