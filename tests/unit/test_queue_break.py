@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from queue_world import World, taken
 
 from tapstore.errors import OutcomeUnknownError
+from tapstore.handoffs.message import MAX_BYTES
 from tapstore.handoffs.queue import inbox as inbox_module
 from tapstore.handoffs.queue.inbox import Inbox
 from tapstore.handoffs.queue.places import Places
@@ -15,6 +16,7 @@ from tapstore.stores.readback import ReadBackStore
 from tapstore.stores.wrapper import WrapperStore
 from tapstore.testing.clock import ManualClock
 from tapstore.testing.faults import Fault, FaultyStore, lost
+from tapstore.types import CREATE
 
 
 class NothingListed(WrapperStore):
@@ -99,6 +101,49 @@ def test_what_an_agent_gave_back_of_a_batch_it_does_not_take_again_with_the_same
     assert names[1] in box.next().items[0].place
 
 
+def test_a_batch_does_not_grow_by_what_others_give_back_of_theirs():
+    world = World()
+    names = [world.send(message=str(number)) for number in range(4)]
+
+    class Racing(WrapperStore):
+        """Another agent takes two of them in between."""
+
+        def put(self, key, data, mode=CREATE):
+            if "/batch_" in key and not other:
+                other.append(inbox(world.store, world, "a2", mode="batch"))
+                for name in names[1::2]:
+                    attempt = other[0]._take(name, Places("reviewer").waiting(name), 1, "batch_x")
+                    other[0]._held += (attempt,)
+            return self.inner.put(key, data, mode)
+
+    other = []
+    box = inbox(Racing(world.store), world, mode="batch")
+    batch = box.next()
+    assert [item.message.headers["message"] for item in batch.items] == ["0", "2"]
+    other[0].release("not these")
+    world.clock.advance(5)
+    assert box.next().items == batch.items
+
+
+def test_a_batch_takes_its_head_from_wherever_it_was_dropped():
+    world = World()
+    name = world.send(message="dropped")
+    waiting = Places("reviewer").waiting(name)
+    data = world.store.get(waiting).data
+    world.store.delete(waiting)
+    world.store.put(f"{Places('reviewer').new}by-hand/{name}", data)
+    world.send(message="other")
+    world.send(message="urgent", priority=10)
+    box = world.box("reviewer", mode="batch")
+    found = []
+    while (batch := box.next()) is not None:
+        found.append({item.message.headers["message"] for item in batch.items})
+        box.done()
+    assert {"urgent"} in found
+    assert set.union(*found) == {"dropped", "other", "urgent"}
+    assert world.keys("/new/") == world.keys("in_process") == []
+
+
 def test_what_was_given_back_is_the_next_ones_after_a_second():
     world = World()
     world.send()
@@ -165,7 +210,7 @@ def test_a_batch_has_no_more_bytes_than_an_agent_can_hold(monkeypatch):
     world = World()
     name = world.send()
     size = world.store.head(Places("reviewer").waiting(name)).size
-    monkeypatch.setattr(inbox_module, "MAX_BATCH_BYTES", 2 * size + 10)
+    monkeypatch.setattr(inbox_module, "MAX_BATCH_BYTES", MAX_BYTES + size + 10)
     for _ in range(4):
         world.send()
     box = world.box("reviewer", mode="batch")

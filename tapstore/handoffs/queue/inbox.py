@@ -106,6 +106,7 @@ class Inbox:
 
     def next(self) -> Accepted | None:
         """What this agent has in process, again, or the next that waits; None if nothing does."""
+        begins = not self._looked
         seen = self._attempts.look()
         resumed = self._resume(seen)
         if resumed is not None:
@@ -118,12 +119,14 @@ class Inbox:
         held: tuple[Attempt, ...] = ()
         for name, key, number in self._startable(seen, now):
             if self._mode == "batch":
-                held = self._take_batch(name, seen, now)
+                held = self._take_batch((name, key, number), seen, now)
             else:
                 attempt = self._take(name, key, number)
                 held = (attempt,) if attempt is not None else ()
             if held:
                 break
+        if held and begins and self._yields(held):
+            return self.next()
         self._held, self._looked = held, True
         if held:
             for error in self._in_the_way:
@@ -132,6 +135,33 @@ class Inbox:
         if self._in_the_way:
             raise self._in_the_way[0]
         return None
+
+    def _yields(self, held: tuple[Attempt, ...]) -> bool:
+        """Whether what was just accepted is given up for what this agent has besides.
+
+        Two processes that begin at once under one id both find nothing in process, and accept
+        different messages.  Both look behind their acceptances, so one of them sees both: that one
+        gives up what comes later in the queue.  Nobody was told of it yet.
+        """
+        keys = {attempt.key for attempt in held}
+        seen = self._attempts.look()
+        others = [
+            info.key
+            for name, number, info in seen.each()
+            if info.key not in keys
+            and (other := self._attempts.read(name, number, info)) is not None
+            and other.agent == self._agent
+            and not other.released
+            and number == max(seen.attempts[name])
+            and not self._endings.has_ended(name)
+        ]
+        if not others or min(keys) < min(others):
+            return False
+        for attempt in held:
+            self._store.delete(attempt.key)
+        if held[0].batch:
+            self._batches.drop(held[0].batch)
+        return True
 
     def _pass_over(self, error: StoreError) -> None:
         """Go on with the next message if this is the matter of one alone; else raise it."""
@@ -262,19 +292,20 @@ class Inbox:
 
     # Batches
 
-    def _take_batch(self, head: str, seen: InProcess, now: float) -> tuple[Attempt, ...]:
-        members: list[tuple[str, str, int]] = []
-        left = MAX_BATCH_BYTES
-        for info in self._line.of_priority(head[:2]):
+    def _take_batch(
+        self, head: tuple[str, str, int], seen: InProcess, now: float
+    ) -> tuple[Attempt, ...]:
+        # By hand it may have been dropped where those of its priority are not looked for.
+        members = [head]
+        left = MAX_BATCH_BYTES - MAX_BYTES
+        for info in self._line.of_priority(head[0][:2]):
             name = file_name(info.key)
-            number = self._next_number(name, seen, now)
+            number = self._next_number(name, seen, now) if name != head[0] else 0
             if number:
                 left -= min(info.size, MAX_BYTES)
-                if members and left < 0:
+                if left < 0 or len(members) == MAX_BATCH:
                     break
                 members.append((name, info.key, number))
-            if len(members) == MAX_BATCH:
-                break
         batch = self._batches.begin([name for name, _, _ in members])
         taken = (self._take(*member, batch=batch) for member in members)
         held = tuple(attempt for attempt in taken if attempt is not None)
@@ -290,7 +321,11 @@ class Inbox:
                 continue
             have = {attempt.name for attempt in live}
             for name in members:
-                if name in have or self._gave_back(name, seen):
+                latest = seen.latest(name)
+                if name in have or (
+                    # Since the batch was begun somebody has had it, or this agent gave it back.
+                    latest is not None and latest[1].modified >= seen.batches[batch].modified
+                ):
                     continue
                 number = self._next_number(name, seen, now)
                 if number:
@@ -299,12 +334,6 @@ class Inbox:
             if not live:
                 self._batches.drop(batch)
         return tuple(sorted(live, key=lambda attempt: attempt.name))
-
-    def _gave_back(self, name: str, seen: InProcess) -> bool:
-        """Whether the last who had it was this agent, which wanted it no more."""
-        latest = seen.latest(name)
-        last = self._attempts.read(name, *latest) if latest is not None else None
-        return last is not None and last.agent == self._agent and bool(last.released)
 
     def _finish_closed(self, seen: InProcess, live: tuple[Attempt, ...]) -> tuple[Attempt, ...]:
         """End the batches that were completed as one before a crash; returns the others."""
