@@ -91,6 +91,10 @@ class FileServer(ABC):
         """Make the folder and those above; somebody else may be doing so."""
 
     @abstractmethod
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder; raises OSError for any other."""
+
+    @abstractmethod
     def _write(self, path: str, source: BinaryIO) -> None:
         """Make a file of a name that nobody else uses, whole and on the server's disk."""
 

@@ -174,6 +174,19 @@ class FsspecStore(Store):
             )
         self._writing(key, self._remove)
 
+    def drop_empty_folders(self, key: str, *, below: str) -> None:
+        # Elsewhere a folder is what the names of objects have in common; or the name of a bucket.
+        if not isinstance(self._fs, FileServer):
+            return
+        folder = check_key(key).rpartition("/")[0]
+        while len(folder) > len(below) and folder.startswith(below):
+            try:
+                self._fs.rmdir(self._base + folder)
+            # What a filesystem raises is up to the library behind it.
+            except Exception:
+                return  # something lies in it, or somebody was faster
+            folder = folder.rpartition("/")[0]
+
     def list(self, prefix: str = "", *, start_after: str = "") -> Iterator[ObjectInfo]:
         check_prefix(prefix)
         return self._listing.objects(prefix, start_after)
@@ -327,11 +340,13 @@ class FsspecStore(Store):
             raise failures.outcome_unknown(self.url, key, "the write", exc) from exc
 
     def _with_folder(self, path: str, action: Callable[[str], T]) -> T:
-        try:
-            return action(path)
-        except FileNotFoundError:
-            self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
-            return action(path)
+        for _ in range(_ATTEMPTS):
+            try:
+                return action(path)
+            except FileNotFoundError:
+                # Somebody may remove it again before something lies in it.
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+        return action(path)
 
 
 def _as_os_error(exc: Exception) -> OSError:

@@ -139,6 +139,10 @@ class LocalStore(Store):
 
     def drop_empty_folders(self, key: str, *, below: str) -> None:
         folder = check_key(key).rpartition("/")[0]
+        try:
+            self._confinement.plan(key)
+        except InvalidKeyError:
+            return  # a link leads out: nothing of ours lies there
         while len(folder) > len(below) and folder.startswith(below):
             try:
                 os.rmdir(f"{self.root}/{folder}")

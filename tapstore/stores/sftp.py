@@ -107,6 +107,10 @@ class SftpFiles(FileServer):
         with self._channel() as sftp:
             _found(path, sftp.remove)
 
+    def rmdir(self, path: str) -> None:
+        with self._channel() as sftp:
+            sftp.rmdir(path)
+
     def makedirs(self, path: str, *, exist_ok: Literal[True]) -> None:
         del exist_ok
         with self._channel() as sftp:

@@ -110,6 +110,10 @@ class SmbFiles(FileServer):
         with self._named(path) as (unc, at):
             self._patiently(lambda: self._client.remove(unc, **at))
 
+    def rmdir(self, path: str) -> None:
+        with self._named(path) as (unc, at):
+            self._client.rmdir(unc, **at)
+
     def makedirs(self, path: str, *, exist_ok: Literal[True]) -> None:
         del exist_ok
         # The first name is the share.

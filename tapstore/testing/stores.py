@@ -395,6 +395,21 @@ class StoreTests:
         store.delete("a/b")
         assert place.read("a/b") is None
 
+    def test_dropping_folders_loses_nothing_and_they_can_be_written_into_again(
+        self, store: Store, other: Store
+    ) -> None:
+        for key in ("q/new/a/b/1", "q/new/a/c/2", "q/other/3"):
+            store.put(key, b"x")
+        for key in ("q/new/a/b/1", "q/other/3"):
+            store.delete(key)
+        for key in ("q/new/a/b/1", "q/new/a/c/2", "q/new/no/such/4", "q/other/3"):
+            store.drop_empty_folders(key, below="q/new/")
+        assert [info.key for info in other.list("q/")] == ["q/new/a/c/2"]
+        store.put("q/new/a/b/1", b"again")
+        other.put("q/new/no/such/4", b"first")
+        assert other.get("q/new/a/b/1").data == b"again"
+        assert store.get("q/new/no/such/4").data == b"first"
+
     @pytest.mark.parametrize("key", ["missing", "no/such/folder"])
     def test_deleting_what_is_missing_is_no_error(self, store: Store, key: str) -> None:
         store.delete(key)

@@ -46,6 +46,18 @@ def test_four_processes_that_commit_lose_nothing(place):
     races.no_commit_is_lost(place, 10)
 
 
+def test_folders_that_hold_nothing_are_removed_from_the_server(place):
+    with place.open() as store:
+        for key in ("new/a/b/1", "new/a/c/2"):
+            store.put(key, b"x")
+        store.delete("new/a/b/1")
+        store.drop_empty_folders("new/a/b/1", below="new/")
+        assert [path.name for path in (place.folder / "new/a").iterdir()] == ["c"]
+        store.delete("new/a/c/2")
+        store.drop_empty_folders("new/a/c/2", below="new/")
+        assert list((place.folder / "new").iterdir()) == []
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_the_same_a_thousand_times(place):

@@ -255,6 +255,25 @@ def test_no_folder_is_made_where_a_link_leads_out(store, root, outside):
     assert not (outside / "new").exists()
 
 
+def test_folders_that_hold_nothing_are_removed_up_to_a_bound(store, root):
+    for key in ("new/a/b/1", "new/a/c/2"):
+        store.put(key, b"x")
+    store.delete("new/a/b/1")
+    store.drop_empty_folders("new/a/b/1", below="new/")
+    assert os.listdir(root / "new/a") == ["c"]
+    store.delete("new/a/c/2")
+    store.drop_empty_folders("new/a/c/2", below="new/")
+    assert os.listdir(root / "new") == []
+
+
+def test_no_folder_is_removed_where_a_link_leads_out(store, root, outside):
+    (outside / "b").mkdir()
+    (root / "new").mkdir(parents=True)
+    (root / "new/a").symlink_to(outside)
+    store.drop_empty_folders("new/a/b/1", below="new/")
+    assert (outside / "b").is_dir()
+
+
 def test_a_file_that_stays_inside_is_read(store, root):
     store.put("a", b"data")
     (root / "link").symlink_to("a")
