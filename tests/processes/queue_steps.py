@@ -74,7 +74,8 @@ class FolderWorld(World):
     def completed(self, role: str) -> list[str]:
         """What was completed, in the order of the queue."""
         found = [self.record(role, info) for info in self._names(role)]
-        return [record.headers["message"] for record in found if not records.is_dead(record)]
+        ended = [record for record in found if not records.is_dead(record)]
+        return [record.headers.get("message", "?") for record in ended]
 
     def record(self, role: str, name: str) -> Any:
         return Endings(self.store, Places(role)).record(name)

@@ -24,6 +24,9 @@ from tapstore.handoffs.queue.places import Places
 from tapstore.handoffs.queue.records import Attempt
 from tapstore.types import CREATE, OVERWRITE
 
+_NO_FILE = (errno.EISDIR, errno.ELOOP, errno.EINVAL)
+"""What is said of a folder, a link that leads to itself, and a pipe."""
+
 _REVIVED = ".revived"
 """Ends the name of the note beside the record that says as what it was sent anew."""
 
@@ -45,7 +48,7 @@ class Endings:
         except (FormatError, InvalidKeyError):
             pass
         except StoreError as exc:
-            if exc.errno != errno.EISDIR:
+            if exc.errno not in _NO_FILE:
                 raise
         # Whatever stands there keeps the message from being completed again.
         return Message({}, "")
@@ -102,7 +105,7 @@ class Endings:
 
 
 def exists(store: Store, key: str) -> bool:
-    """Whether there is something under a key, a folder or a link that leads out included."""
+    """Whether there is something under a key, a folder, a pipe or any link included."""
     try:
         store.head(key)
     except NotFoundError:
@@ -110,7 +113,7 @@ def exists(store: Store, key: str) -> bool:
     except InvalidKeyError:
         return True
     except StoreError as exc:
-        if exc.errno != errno.EISDIR:
+        if exc.errno not in _NO_FILE:
             raise
     return True
 
