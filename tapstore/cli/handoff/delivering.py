@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tapstore.cli import console
 from tapstore.cli.handoff.mail import Mail, mail_command
 from tapstore.cli.handoff.places import SwarmPlace
+from tapstore.cli.handoff.telling import Teller, warn_about_wake_up
 from tapstore.cli.params import duration
 from tapstore.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from tapstore.handoffs.mailbox import Delivery, Mailbox
+    from tapstore.handoffs.mailbox import Mailbox
     from tapstore.handoffs.wakeups.notifiers import Notifier
 
 AGAIN_SECONDS = 120.0
@@ -122,37 +122,6 @@ def _wake(mail: Mail, notify: Notifier, role: str) -> None:
         notify(role)
     except WakeUpError as exc:
         warn_about_wake_up(mail, role, exc)
-
-
-def warn_about_wake_up(mail: Mail, role: str, error: Exception, pause: float | None = None) -> None:
-    """Say that somebody could not be woken, and that the mail waits all the same."""
-    when = "" if pause is None else f"; tried again in {pause:g} s"
-    mail.invocation.warn(
-        "WakeUpWarning", f"{role} was not woken, its mail waits all the same: {error}{when}"
-    )
-
-
-class Teller:
-    """Prints what came of deliveries: one line a message, and not the same twice."""
-
-    def __init__(self, mail: Mail) -> None:
-        self._mail = mail
-        self._waiting: dict[str, Delivery] = {}
-
-    def tell(self, delivery: Delivery) -> tuple[str, ...]:
-        """Returns who has got it now."""
-        from tapstore.handoffs import report
-
-        if self._waiting.get(delivery.name) != delivery:
-            if self._mail.invocation.as_json:
-                console.emit(report.delivery_value(delivery))
-            else:
-                console.say(report.delivery_line(delivery))
-        if delivery.waiting:
-            self._waiting[delivery.name] = delivery
-        else:
-            self._waiting.pop(delivery.name, None)
-        return delivery.delivered
 
 
 def _stop(mail: Mail) -> None:

@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from tapstore.cli.handoff.delivering import Teller, warn_about_wake_up
 from tapstore.cli.handoff.mail import Mail
 from tapstore.cli.handoff.places import SwarmPlace
+from tapstore.cli.handoff.telling import Teller, warn_about_wake_up
 from tapstore.errors import TapstoreError
 from tapstore.handoffs.mailbox import Mailbox
 from tapstore.handoffs.swarm.finding import main_project

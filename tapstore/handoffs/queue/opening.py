@@ -61,7 +61,7 @@ def mailbox(
     )
 
 
-open = mailbox
+open = mailbox  # as every `opening` has one
 
 
 class QueueMailbox(Mailbox):
