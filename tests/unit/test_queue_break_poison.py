@@ -1,5 +1,6 @@
 """What somebody left in the folders of a session harms itself, and nothing else."""
 
+import errno
 import os
 import warnings
 
@@ -13,6 +14,7 @@ from tapstore.handoffs.message import MAX_BYTES, MAX_HEADER_BYTES, Message
 from tapstore.handoffs.queue import records
 from tapstore.handoffs.queue.places import Places
 from tapstore.stores.wrapper import WrapperStore
+from tapstore.testing.faults import Fault, FaultyStore, refuse
 from tapstore.types import CREATE, OVERWRITE
 
 LEASE = "lease_seconds: 60\n"
@@ -221,3 +223,44 @@ def test_another_message_of_a_name_that_waits_is_put_aside_and_not_taken_for_it(
     assert taken(world.box("reviewer")) == "first"
     (kept,) = [key for key in world.keys("failed") if not key.endswith(".error")]
     assert b"other" in world.store.get(kept).data
+
+
+# What can't be read, or says what can't be
+
+
+@pytest.mark.parametrize("said", [b"nan", b"inf", b"-1e300", b"1e300", b"soon"])
+def test_a_batch_that_was_closed_at_no_time_is_completed_at_the_time_of_its_record(said):
+    world = World(settings=LEASE)
+    world.send()
+    box = world.box("reviewer", "dead", mode="batch")
+    batch = box.next().batch
+    world.store.put(f"{batch}.done", said)
+    world.clock.advance(61)
+    world.send(message="good")
+    assert taken(world.box("reviewer", "alive")) == "good"
+    assert len(world.keys("completed")) == 1
+
+
+def test_an_attempt_that_cannot_be_read_holds_a_message_for_no_longer_than_a_lease():
+    world = World(settings=LEASE)
+    world.send()
+    world.box("reviewer", "stranger").next()
+    box = world.box("reviewer", "alive")
+    fault = Fault("get", "*in_process/*~1", before=refuse(errno.EACCES), times=99)
+    store = FaultyStore(world.store, fault)
+    box._inbox._attempts._store = box._lists._store = store
+    assert box.next() is None
+    assert [entry.standing for entry in box.entries()] == ["delivered"]
+    world.clock.advance(61)
+    assert box.next().items[0].attempt == 2
+
+
+def test_a_folder_in_the_place_of_a_note_keeps_nothing_from_being_delivered(folder):
+    name = folder.send(to="reviewer,QA")
+    key = f"handoffs/coder/outbox/{name}"
+    folder.store.put(key, folder.store.get(Places("coder").sent(name)).data)
+    folder.store.delete(Places("reviewer").waiting(name))
+    os.makedirs(path(folder, f"{key}.retry"))
+    assert taken(folder.box("reviewer")) == "m"
+    assert [k for k in folder.keys("outbox") if k == key] == []
+    assert list(folder.box("coder").entries()) == []

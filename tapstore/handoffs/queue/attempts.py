@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tapstore.abc import Store
-from tapstore.errors import FormatError, NotFoundError
+from tapstore.errors import FormatError, NotFoundError, StoreError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs.names import is_name
 from tapstore.handoffs.queue import records
@@ -78,10 +78,15 @@ class Attempts:
         return InProcess(attempts, batches)
 
     def read(self, name: str, number: int, info: ObjectInfo) -> Attempt | None:
-        """An attempt that was listed; None if it is gone, or is no message."""
+        """An attempt that was listed; None if it is gone, can't be read, or is no message."""
         at = (info.key, info.version)
         if at not in self._read:
-            found = records.fetch(self._store, info.key)
+            try:
+                found = records.fetch(self._store, info.key)
+            except StoreError as exc:
+                if not records.is_its_own(exc):
+                    raise
+                return None
             if found is None:
                 return None
             self._read_bytes += len(found.data)

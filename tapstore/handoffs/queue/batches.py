@@ -20,6 +20,8 @@ from tapstore.types import CREATE, ObjectInfo
 
 _CLOSED = ".done"
 
+_YEAR_10000 = 253_402_300_800.0
+
 
 class Batches:
     """The batches of one mailbox, as one agent makes them."""
@@ -65,9 +67,10 @@ class Batches:
         if found is None:
             return None
         try:
-            return float(found.data)
+            at = float(found.data)
         except ValueError:
-            return found.info.modified
+            at = -1.0
+        return at if 0 <= at < _YEAR_10000 else found.info.modified
 
     def drop(self, batch: str) -> None:
         """Remove what says that there was a batch; no attempt of it is left."""

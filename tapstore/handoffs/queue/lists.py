@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tapstore.abc import Store
-from tapstore.errors import FormatError, NotFoundError
+from tapstore.errors import FormatError, NotFoundError, StoreError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs import names
 from tapstore.handoffs.mailbox import Entry, Item, Receipt
@@ -79,7 +79,12 @@ class Lists:
                 )
 
     def _first_line(self, key: str) -> str:
-        found = records.fetch(self._store, key)
+        try:
+            found = records.fetch(self._store, key)
+        except StoreError as exc:
+            if not records.is_its_own(exc):
+                raise
+            return f"why can't be read: {exc}"
         text = found.data[:2000].decode(errors="replace") if found is not None else ""
         return records.one_line(text) if text.strip() else ""
 

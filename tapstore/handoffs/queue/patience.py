@@ -42,7 +42,12 @@ class Patience:
 
     def read(self, key: str) -> Note | None:
         """What is noted of a message; None if nothing is that can be read."""
-        found = records.fetch(self._store, key + SUFFIX)
+        try:
+            found = records.fetch(self._store, key + SUFFIX)
+        except StoreError as exc:
+            if not records.is_its_own(exc):
+                raise
+            return None
         if found is None:
             return None
         try:
@@ -73,7 +78,7 @@ class Patience:
 
     def forget(self, key: str) -> None:
         """Remove the note."""
-        with suppress(InvalidKeyError):
+        with suppress(StoreError, OutcomeUnknownError, InvalidKeyError):
             self._store.delete(key + SUFFIX)
 
     def tidy(self, keys: Sequence[str]) -> None:
