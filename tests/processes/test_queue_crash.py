@@ -89,7 +89,10 @@ def test_a_delivery_is_finished_though_a_copy_was_completed_meanwhile(killed):
             box._inbox.next()  # without the delivery that an idle mailbox does
             world.done(box)
             early += bool(world.keys("/outbox/"))
+        completed = world.completed("reviewer")
         list(world.box("QA").deliver())
+        if completed:
+            assert world.keys("reviewer/inbox/new/") == [], "it came back"
         for role in ("coder", "reviewer", "QA"):
             world.work_off(role)
             assert world.completed(role) == ["once"]
