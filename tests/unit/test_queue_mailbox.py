@@ -233,7 +233,7 @@ def test_after_so_many_attempts_a_message_is_dead_with_its_history():
     assert records.is_dead(dead)
     assert "1: d0 at" in dead.headers[records.HISTORY]
     assert "2: d1 at" in dead.headers[records.HISTORY]
-    assert world.keys("/new/") == world.keys("in_process") == []
+    assert world.keys("/new/") == []
     listed = next(world.box("reviewer").entries())
     assert (listed.standing, listed.name) == ("dead", name)
     assert "2 attempts" in listed.reason
@@ -256,6 +256,28 @@ def test_a_late_done_of_a_dead_letter_is_told_so():
     world.box("reviewer", "other").next()
     with pytest.raises(LeaseLostError, match="dead"):
         late.done()
+
+
+def test_a_late_done_of_a_dead_letter_is_told_so_in_another_process_too():
+    world = World(settings=LEASE + "max_attempts: 1\n")
+    world.send()
+    world.box("reviewer", "late").next()
+    world.clock.advance(61)
+    world.box("reviewer", "other").next()
+    with pytest.raises(LeaseLostError, match="dead"):
+        world.box("reviewer", "late").done()
+    assert world.keys("in_process") == []
+
+
+def test_what_nobody_asks_for_any_more_is_removed_after_a_day():
+    world = World(settings=LEASE + "max_attempts: 1\n")
+    world.send()
+    kill(world, 1)
+    world.box("reviewer", "other").next()
+    assert len(world.keys("in_process")) == 1
+    world.clock.advance(86_401)
+    world.box("reviewer", "other").next()
+    assert world.keys("in_process") == []
 
 
 def test_a_dead_letter_comes_back_under_a_new_id():

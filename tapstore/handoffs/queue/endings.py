@@ -66,14 +66,16 @@ class Endings:
         return record
 
     def bury(self, name: str, message: Message, attempts: Iterable[Attempt], reason: str) -> None:
-        """Give a message up, unless it has ended; what is left of it is removed."""
-        attempts = tuple(attempts)
+        """Give a message up, unless it has ended.
+
+        The attempts stay: they tell who made them and comes too late what became of it.
+        """
         record = records.dead(message, attempts, at=self._store.now(), reason=reason)
         try:
             self._store.put(self._places.completed(name), messages.render(record), CREATE)
         except AlreadyExistsError:
             record = self.record(name) or record
-        self.clear(name, record, [attempt.key for attempt in attempts])
+        self.clear(name, record, ())
 
     def clear(self, name: str, record: Message, keys: Iterable[str]) -> None:
         """Remove what is left of a message that has ended: it no longer waits, then `keys`."""
