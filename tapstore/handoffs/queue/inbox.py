@@ -12,23 +12,22 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 
 from tapstore.abc import Clock, Store
-from tapstore.errors import AlreadyExistsError, FormatError, LeaseLostError, StoreError
+from tapstore.errors import AlreadyExistsError, FormatError, StoreError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs.mailbox import (
     Accepted,
     Completed,
     HandoffWarning,
     Item,
-    MailboxStateError,
     Mode,
 )
 from tapstore.handoffs.message import MAX_BYTES, Message
 from tapstore.handoffs.queue import records, refusal
 from tapstore.handoffs.queue.attempts import Attempts, InProcess
 from tapstore.handoffs.queue.batches import Batches
+from tapstore.handoffs.queue.belongings import Belongings
 from tapstore.handoffs.queue.endings import Endings, exists, is_of
 from tapstore.handoffs.queue.line import Line
 from tapstore.handoffs.queue.places import Places, file_name
@@ -49,21 +48,6 @@ LEFTOVER_BATCH_SECONDS = 14 * 86_400.0
 
 MAX_PASSED_OVER = 100
 """If so many messages can't be read, it is the place that is broken."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """The attempts of one agent."""
-
-    live: tuple[Attempt, ...] = ()
-    ended: tuple[Attempt, ...] = ()
-    """Completed by itself; a crash left the rest."""
-
-    lost: tuple[Attempt, ...] = ()
-    """Ended by somebody else."""
-
-    overtaken: tuple[Attempt, ...] = ()
-    """Accepted anew since."""
 
 
 class Inbox:
@@ -88,6 +72,9 @@ class Inbox:
         self._lease = lease_seconds
         self._attempts = Attempts(store, places, lease_seconds=settings.lease_seconds)
         self._endings = Endings(store, places)
+        self._mine = Belongings(
+            store, places, self._attempts, self._endings, agent=agent, mode=mode
+        )
         self._batches = Batches(store, places, agent=agent)
         self._line = Line(store, places, ageing_seconds=settings.ageing_seconds, clock=clock)
         self._held: tuple[Attempt, ...] = ()
@@ -145,16 +132,7 @@ class Inbox:
         """
         keys = {attempt.key for attempt in held}
         seen = self._attempts.look()
-        others = [
-            info.key
-            for name, number, info in seen.each()
-            if info.key not in keys
-            and (other := self._attempts.read(name, number, info)) is not None
-            and other.agent == self._agent
-            and not other.released
-            and number == max(seen.attempts[name])
-            and not self._endings.has_ended(name)
-        ]
+        others = {attempt.key for attempt in self._mine.holding(seen)} - keys
         if not others or min(keys) < min(others):
             return False
         for attempt in held:
@@ -172,15 +150,13 @@ class Inbox:
     def _resume(self, seen: InProcess) -> Accepted | None:
         if self._looked and not self._held:
             return None
-        own = self._own(seen)
+        own = self._mine.look(seen)
         for attempt in own.ended:
             self._clear(attempt)
         for attempt in own.lost:
             self._store.delete(attempt.key)
         live = self._finish_closed(seen, own.live)
-        live = self._shape(
-            live, "TASK_IN_PROCESS_IS_BATCH", "TASK_IN_PROCESS_IS_SINGLE", self._mode
-        )
+        live = self._mine.shape(live, "TASK_IN_PROCESS_IS_BATCH", "TASK_IN_PROCESS_IS_SINGLE")
         if self._mode == "batch":
             live = self._continue_batch(seen, live)
         self._looked = True
@@ -356,11 +332,11 @@ class Inbox:
         """Complete what this agent has in process."""
         held = self._held
         if not held:
-            own = self._own(seen := self._attempts.look())
+            own = self._mine.look(seen := self._attempts.look())
             if not own.live and own.ended:
                 return self._done_before(own.ended, seen)
-            held = self._shape(
-                self._live(own), "CURRENT_WORK_IS_BATCH", "CURRENT_WORK_IS_SINGLE_TASK", self._mode
+            held = self._mine.shape(
+                self._mine.live(own), "CURRENT_WORK_IS_BATCH", "CURRENT_WORK_IS_SINGLE_TASK"
             )
             if held[0].batch:
                 # Died between the ends of two of its members: those are said again, and cleared.
@@ -382,7 +358,7 @@ class Inbox:
             self._batches.drop(batch)
         self._held, self._looked = (), True
         if lost:
-            raise self._too_late(tuple(lost), completed=len(items))
+            raise self._mine.too_late(tuple(lost), completed=len(items))
         return Completed(tuple(items), batch)
 
     def _done_before(self, ended: tuple[Attempt, ...], seen: InProcess) -> Completed:
@@ -433,7 +409,7 @@ class Inbox:
         nothing is held.
         """
         if not self._looked:
-            self._held, self._looked = self._live(self._own(self._attempts.look())), True
+            self._held, self._looked = self._mine.live(self._mine.look(self._attempts.look())), True
         kept = []
         seen = self._attempts.look()
         for attempt in self._held:
@@ -450,10 +426,10 @@ class Inbox:
         `only`: places of some items of a batch; the others stay.  Raises as `done` does.
         """
         # Whatever it is: this is the way out for who has more than one thing in process.
-        held = self._held or self._live(self._own(self._attempts.look()))
+        held = self._held or self._mine.live(self._mine.look(self._attempts.look()))
         given = tuple(a for a in held if a.key in only) if only else held
         if not given:
-            raise self._nothing()
+            raise self._mine.nothing()
         why = records.one_line(reason or f"given back by {self._agent}")
         seen = self._attempts.look()
         for attempt in given:
@@ -471,103 +447,12 @@ class Inbox:
         later = latest is not None and latest[0] > attempt.number
         if later or self._endings.has_ended(attempt.name):
             self._held = tuple(a for a in self._held if a.key != attempt.key)
-            raise self._too_late((attempt,))
-
-    # Who this agent is
+            raise self._mine.too_late((attempt,))
 
     def current(self) -> tuple[Item, ...]:
         """What this agent has in process, as far as it has not ended.  Nothing is changed."""
-        seen = self._attempts.look()
-        found = []
-        for name in sorted(seen.attempts):
-            latest = seen.latest(name)
-            attempt = self._attempts.read(name, *latest) if latest is not None else None
-            if (
-                attempt is not None
-                and attempt.agent == self._agent
-                and not attempt.released
-                and not self._endings.has_ended(name)
-            ):
-                found.append(Item(attempt.key, attempt.message, attempt.number))
-        return tuple(found)
-
-    def _live(self, own: _Own) -> tuple[Attempt, ...]:
-        """What this agent holds, if that is anything.  Raises as `done` does."""
-        if own.live:
-            return own.live
-        if own.lost or own.overtaken:
-            raise self._too_late(own.lost or own.overtaken)
-        raise self._nothing()
-
-    def _nothing(self) -> MailboxStateError:
-        keyword = "NO_CURRENT_BATCH" if self._mode == "batch" else "NO_CURRENT_TASK"
-        return MailboxStateError(keyword, "", exit_code=1)
-
-    def _own(self, seen: InProcess) -> _Own:
-        live: list[Attempt] = []
-        ended: list[Attempt] = []
-        lost: list[Attempt] = []
-        overtaken: list[Attempt] = []
-        for name, number, info in seen.each():
-            attempt = self._attempts.read(name, number, info)
-            if attempt is None or attempt.agent != self._agent or attempt.released:
-                continue
-            record = self._endings.record(name)
-            if record is None and not exists(self._store, self._places.waiting(name)):
-                # It ended between these two looks, or so long ago that its record is pruned.
-                record = self._endings.record(name)
-                if record is None:
-                    self._store.delete(attempt.key)
-                    continue
-            if record is not None:
-                (ended if is_of(record, attempt) else lost).append(attempt)
-            elif number == max(seen.attempts[name]):
-                live.append(attempt)
-            else:
-                overtaken.append(attempt)
-        return _Own(tuple(live), tuple(ended), tuple(lost), tuple(overtaken))
-
-    def _shape(
-        self, live: tuple[Attempt, ...], is_batch: str, is_single: str, mode: Mode | None
-    ) -> tuple[Attempt, ...]:
-        """`live` if it is what an agent that receives so can have in process."""
-        batches = {attempt.batch for attempt in live}
-        places = [
-            f"{self._places.in_process}{batch}" if batch else attempt.key
-            for attempt in live
-            for batch in [attempt.batch]
-        ]
-        way_out = "use next and done as this role receives, or release"
-        if mode == "task" and any(batches):
-            raise MailboxStateError(is_batch, way_out, places=dict.fromkeys(places))
-        if mode == "batch" and "" in batches:
-            raise MailboxStateError(is_single, way_out, places=dict.fromkeys(places))
-        if len(batches) > 1 or (len(live) > 1 and batches == {""}):
-            raise MailboxStateError(
-                "AMBIGUOUS_TASK_STATE",
-                f"agent {self._agent} has more than one thing in process; give back what it does "
-                "not work on",
-                places=dict.fromkeys(places),
-            )
-        return live
-
-    def _too_late(self, lost: tuple[Attempt, ...], *, completed: int = 0) -> LeaseLostError:
-        """Says who was faster, once: the attempts are removed."""
-        said = []
-        for attempt in lost:
-            record = self._endings.record(attempt.name)
-            if record is None:
-                said.append(f"{attempt.name} is in somebody else's hands by now")
-                continue
-            by = record.headers.get(records.AGENT, "?")
-            how = "dead" if records.is_dead(record) else f"completed by {by}"
-            said.append(f"{attempt.name} is {how}, attempt {records.number_of(record)}")
-            self._store.delete(attempt.key)
-        also = f"; {completed} others of the batch are completed" if completed else ""
-        return LeaseLostError(
-            f"too late: {'; '.join(said)}.  This was attempt {lost[0].number} of "
-            f"{self._agent}: nothing of it was recorded{also}.  `tapstore handoff next` goes on"
-        )
+        holding = self._mine.holding(self._attempts.look())
+        return tuple(Item(a.key, a.message, a.number) for a in holding)
 
     # Tidying
 
