@@ -7,6 +7,8 @@ packages=(
   redis-server
   openssh-client openssh-server openssh-sftp-server
   samba
+  # What agents that sit at a terminal are woken through.
+  tmux
   # A file system without hard links.
   exfat-fuse exfatprogs mount
   # NFS: the server, and clients in guests.
