@@ -57,6 +57,7 @@ COMMANDS: Mapping[str, Mapping[str, str]] = {
         "logs": "log",
         "task": "task",
         "handoff": "handoff",
+        "protocol": "protocol",
         "lock": "locks",
         "locks": "locks",
         "config": "config",

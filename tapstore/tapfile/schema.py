@@ -85,7 +85,7 @@ def _shipped() -> tuple[Validator, dict[str, Any]]:
     data = pkgutil.get_data("tapstore.tapfile", "tapfile.schema.json")
     assert data is not None
     schema = msgspec.json.decode(data)
-    return _compile(schema), schema
+    return compiled(schema), schema
 
 
 class UserSchema:
@@ -119,7 +119,7 @@ class UserSchema:
 
 def _compile_user(schema: dict[str, Any], name: str) -> Validator:
     try:
-        return _compile(schema)
+        return compiled(schema)
     except ValueError as exc:
         # A ValidationError: of the schema against its meta-schema, or about a reference in it.
         path = place(getattr(exc, "instance_path", ()))
@@ -133,7 +133,11 @@ def _compile_user(schema: dict[str, Any], name: str) -> Validator:
         ) from exc
 
 
-def _compile(schema: dict[str, Any]) -> Validator:
+def compiled(schema: dict[str, Any]) -> Validator:
+    """A validator that fetches nothing and whose patterns take linear time.
+
+    Raises ValueError for what is no valid schema.
+    """
     import jsonschema_rs
 
     return jsonschema_rs.validator_for(
@@ -146,7 +150,7 @@ def _refuse_to_fetch(uri: str) -> Any:
 
 
 def _error(name: str, faults: Iterator[ValidationError], schema: dict[str, Any]) -> FormatError:
-    lines = [_describe(fault, schema) for fault in faults]
+    lines = [describe(fault, schema) for fault in faults]
     # The same value can break several branches of a schema in the same way.
     lines = list(dict.fromkeys(lines))
     if len(lines) == 1:
@@ -157,7 +161,8 @@ def _error(name: str, faults: Iterator[ValidationError], schema: dict[str, Any])
     return FormatError(f"{name}: {len(lines)} faults{shown}")
 
 
-def _describe(fault: ValidationError, schema: dict[str, Any]) -> str:
+def describe(fault: ValidationError, schema: dict[str, Any]) -> str:
+    """Where `fault` is, what stands there and what would be valid; `schema` says the latter."""
     kind = fault.kind.name
     path = list(fault.instance_path)
     rule: list[str | int] = list(fault.schema_path[:-1])

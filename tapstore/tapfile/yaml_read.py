@@ -215,7 +215,7 @@ def _refuse_tag(event: ScalarEvent | MappingStartEvent | SequenceStartEvent) -> 
         shown = shorten(event.tag.replace("tag:yaml.org,2002:", "!!", 1))
         raise _fault(
             event,
-            f"the tag {shown} is not read; a Tapfile holds text, numbers, true, "
+            f"the tag {shown} is not read; there may be text, numbers, true, "
             "false, null, lists and mappings, all without tags",
         )
 

@@ -95,11 +95,28 @@ logs-agent       logs a1
 logs-nobody      logs nobody
 handoff-urgent   handoff send --to reviewer --message quick --priority 10 --role coder --agent c1
 agent-handoffs   agent run --role reviewer --handoffs --agent a1 --once --idle 0 -- echo fine
+protocol-good    protocol check good.yaml
+protocol-bad     protocol check good.yaml bad.yaml
+protocol-missing protocol check nothing.yaml
 usage            claim
 no-such-command  clame
 """
 """One call a line: the name of its file, and its arguments; `@name` is the claim, or the id, that
 the call of that name printed."""
+
+PROTOCOL = """\
+protocol_id: small
+version: 1.0
+roles: [{id: asker, count: 1}]
+message_types: [{type: Ask, sender_role: asker}]
+transitions:
+- {from: idle, to: asked, trigger: message.Ask}
+- {from: "*", to: done, trigger: timeout, after: PT1H}
+states:
+- {id: idle, initial: true}
+- {id: done, final: true}
+- {id: asked}
+"""
 
 KEPT = ("claim", "id")
 
@@ -116,6 +133,10 @@ def play() -> dict[str, dict[str, Any]]:
 
     (Path.cwd() / "code.py").write_text("print(1)\n")
     (Path.cwd() / "report.md").write_text("fine\n")
+    (Path.cwd() / "good.yaml").write_text(PROTOCOL)
+    (Path.cwd() / "bad.yaml").write_text(
+        PROTOCOL.replace('from: "*"', "from: idle") + "- {id: lonely}\n"
+    )
     printed: dict[str, Call] = {}
     found = {}
     for name, arguments in calls():
