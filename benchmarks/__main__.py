@@ -34,6 +34,8 @@ class Size(NamedTuple):
     handoff_depths: Sequence[int]
     """How many hand-offs lie there; half of them wait, the others are completed."""
 
+    handoff_calls: int
+
 
 QUICK = Size(
     alone_sittings=2,
@@ -44,6 +46,7 @@ QUICK = Size(
     remote_rounds=2,
     handoff_rounds=3,
     handoff_depths=(200, 2_000),
+    handoff_calls=5,
 )
 FULL = Size(
     alone_sittings=6,
@@ -54,6 +57,7 @@ FULL = Size(
     remote_rounds=8,
     handoff_rounds=12,
     handoff_depths=(200, 20_000, 200_000),
+    handoff_calls=20,
 )
 
 
@@ -96,9 +100,11 @@ def measure(
             for place in found:
                 results.rates += handoffs.rates(place, rounds=size.handoff_rounds, say=_say)
             for place in found[1:]:
-                results.depths += handoffs.depths(place, size.handoff_depths, say=_say)
+                results.depths += handoffs.depths(
+                    place, size.handoff_depths, calls=size.handoff_calls, say=_say
+                )
     if "handoffs" in parts:
-        rates, depths = handoffs.far(size.handoff_depths, say=_say)
+        rates, depths = handoffs.far(size.handoff_depths, calls=size.handoff_calls, say=_say)
         results.rates += rates
         results.depths += depths
     if "coldstart" in parts:

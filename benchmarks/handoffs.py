@@ -38,7 +38,6 @@ BEGIN = 1_800_000_000
 """When the first of those was queued that wait; before what is sent meanwhile sorts."""
 
 ROUND_TRIP_MS = 20
-DEPTH_CALLS = 20
 _THREADS = 16
 
 
@@ -99,7 +98,9 @@ def rates(place: Place, *, rounds: int, say: Callable[[str], None]) -> list[Rate
     return list(found.values())
 
 
-def depths(place: Place, counts: Sequence[int], *, say: Callable[[str], None]) -> list[Depth]:
+def depths(
+    place: Place, counts: Sequence[int], *, calls: int, say: Callable[[str], None]
+) -> list[Depth]:
     """What `next` costs in a folder in which ever more waits."""
     ours, original = Ours(place), Original(place)
     written = 0
@@ -116,30 +117,32 @@ def depths(place: Place, counts: Sequence[int], *, say: Callable[[str], None]) -
         os.sync()
         for name, queue in ((ORIGINAL, original), (OURS, ours)):
             found.append(Depth(place=place.name, queue=name, waiting=count // 2,
-                               call_seconds=list(_next_seconds(queue))))  # fmt: skip
+                               call_seconds=list(_next_seconds(queue, calls))))  # fmt: skip
     return found
 
 
-def _next_seconds(queue: Ours | Original | Mailbox) -> Iterator[float]:
-    for _ in range(DEPTH_CALLS):
+def _next_seconds(queue: Ours | Original | Mailbox, calls: int) -> Iterator[float]:
+    for _ in range(calls):
         started = time.perf_counter()
         assert queue.next() is not None
         yield time.perf_counter() - started
         queue.done()
 
 
-def far(counts: Sequence[int], *, say: Callable[[str], None]) -> tuple[list[Rate], list[Depth]]:
+def far(
+    counts: Sequence[int], *, calls: int, say: Callable[[str], None]
+) -> tuple[list[Rate], list[Depth]]:
     """The same on an S3 server at a distance, with the requests counted."""
     try:
         with seaweedfs.server() as s3:
-            return _far(s3, counts, say)
+            return _far(s3, counts, calls, say)
     except ServerMissingError as missing:
         say(str(missing))
         return [], []
 
 
 def _far(
-    s3: S3Server, counts: Sequence[int], say: Callable[[str], None]
+    s3: S3Server, counts: Sequence[int], calls: int, say: Callable[[str], None]
 ) -> tuple[list[Rate], list[Depth]]:
     place = f"SeaweedFS, {ROUND_TRIP_MS} ms"
     bucket, prefix = s3.new_bucket(), secrets.token_hex(4)
@@ -168,7 +171,7 @@ def _far(
                 receiver.done()
                 link.requests.clear()
                 requests = 0
-                for _ in range(DEPTH_CALLS):
+                for _ in range(calls):
                     before = len(link.requests)
                     receiver.next()
                     requests += len(link.requests) - before
@@ -182,19 +185,19 @@ def _far(
                 receiver.done()
                 found_depths.append(Depth(
                     place=place, queue=OURS, waiting=count // 2,
-                    call_seconds=list(_next_seconds(receiver)),
-                    requests=requests / DEPTH_CALLS,
+                    call_seconds=list(_next_seconds(receiver, calls)),
+                    requests=requests / calls,
                 ))  # fmt: skip
                 if count == counts[0]:
                     sender = opening.open(session, role="coder", agent="c")
-                    found_rates += _far_rates(place, sender, receiver)
+                    found_rates += _far_rates(place, sender, receiver, calls)
                 session.close()
     return found_rates, found_depths
 
 
-def _far_rates(place: str, sender: Mailbox, receiver: Mailbox) -> list[Rate]:
+def _far_rates(place: str, sender: Mailbox, receiver: Mailbox, calls: int) -> list[Rate]:
     sent, received = [], []
-    for _ in range(DEPTH_CALLS):
+    for _ in range(calls):
         started = time.perf_counter()
         sender.send(DRAFT)
         sent.append(time.perf_counter() - started)

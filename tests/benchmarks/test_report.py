@@ -11,7 +11,8 @@ from benchmarks.results import Results, goals
 
 TINY = Size(
     alone_sittings=1, alone_rounds=1, contended_rounds=1, contended_seconds=0.05, start_rounds=1,
-    remote_rounds=1, handoff_rounds=1, handoff_depths=(100, 400),
+    remote_rounds=1, handoff_rounds=1, handoff_depths=(40, 160),
+    handoff_calls=3,
 )  # fmt: skip
 
 
@@ -59,9 +60,9 @@ def test_the_report_counts_requests_to_servers_far_away(results):
 def test_the_report_tells_what_hand_offs_cost_and_how_that_grows(results):
     report = render(results, plots=())
     assert "| tmpfs | send, next, done | tapstore |" in report
-    assert "| SeaweedFS, 20 ms | tapstore | 50 |" in report
+    assert "| SeaweedFS, 20 ms | tapstore | 20 |" in report
     requests = {depth.waiting: depth.requests for depth in results.depths if depth.requests}
-    assert requests[50] == requests[200]
+    assert requests[20] == requests[80]
     measured = [goal for goal in goals(results) if "next" in goal.what]
     assert {goal.where for goal in measured} == {"disk", "tmpfs", "SeaweedFS, 20 ms"}
 

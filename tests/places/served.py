@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tapstore.abc import Store
@@ -47,7 +47,11 @@ class ServedPlace(Place):
 
 def descendants(pid: int) -> Iterator[int]:
     """The processes that serve the connections of a server."""
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return  # it has just ended, as that of a connection does which was closed
+    for child in children:
         yield int(child)
         yield from descendants(int(child))
 
@@ -57,9 +61,11 @@ def stopped(pids: Iterable[int]) -> Iterator[None]:
     """Keep these processes from answering during the block."""
     silent = list(pids)
     for pid in silent:
-        os.kill(pid, signal.SIGSTOP)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:
         for pid in silent:
-            os.kill(pid, signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)

@@ -353,7 +353,7 @@ def test_a_batch_of_nothing_but_wrong_references_is_given_back(world):
     agent = Agent(world, mode="batch").run()
     assert agent.seen == []
     assert all(records.is_dead(record(world, name)) for name in names)
-    assert world.keys("in_process") == []
+    assert world.keys("in_process/batch_") == []
 
 
 def test_a_batch_that_fails_is_given_back_as_a_whole(world):
