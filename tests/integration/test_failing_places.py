@@ -11,6 +11,7 @@ import tapstore
 from tapstore.errors import OutcomeUnknownError, StoreError
 from tapstore.sessions import history
 from tapstore.sessions.view import ViewWarning
+from tests.rights import as_nobody
 
 CODES = [errno.ENOSPC, errno.EIO, errno.EROFS, errno.EACCES, errno.EDQUOT]
 CALLS = ("open", "write", "fsync", "link", "rename", "replace", "unlink")
@@ -85,26 +86,6 @@ def test_a_full_disk_says_so_and_what_to_do(session):
     ):
         session.set_phase("x")
     assert caught.value.errno == errno.ENOSPC
-
-
-def as_nobody(action):
-    """Run `action` in a child that may not write what root may; True if it said the right thing."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            if os.geteuid() == 0:
-                os.setgid(65534)
-                os.setuid(65534)
-            action()
-            code = 0
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return os.waitpid(child, 0)[1] == 0
 
 
 @pytest.fixture

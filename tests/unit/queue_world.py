@@ -5,7 +5,11 @@ import uuid
 import tapstore
 from tapstore.handoffs.queue import opening
 from tapstore.handoffs.queue import settings as settings_file
+from tapstore.handoffs.queue.endings import Endings
+from tapstore.handoffs.queue.places import Places
 from tapstore.testing.clock import ManualClock
+
+LEASE = "lease_seconds: 60\n"
 
 ROLES = ["coder", "reviewer", "QA"]
 
@@ -40,3 +44,13 @@ def taken(box):
     """The message that is next, as its text."""
     accepted = box.next()
     return None if accepted is None else accepted.items[0].message.headers["message"]
+
+
+def record(world, name, role="reviewer"):
+    return Endings(world.store, Places(role)).record(name)
+
+
+def kill(world, times, role="reviewer"):
+    for number in range(times):
+        assert world.box(role, f"d{number}").next() is not None
+        world.clock.advance(61)

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import traceback
 import warnings
 
 import pytest
@@ -17,6 +16,7 @@ from tapstore.handoffs.queue.places import Places
 from tapstore.stores.wrapper import WrapperStore
 from tapstore.testing.faults import Fault, FaultyStore, refuse
 from tapstore.types import CREATE, OVERWRITE
+from tests.rights import as_nobody
 
 LEASE = "lease_seconds: 60\n"
 
@@ -128,24 +128,6 @@ def test_a_folder_in_the_place_of_a_state_holds_up_nothing_else(folder, state):
         warnings.simplefilter("ignore", HandoffWarning)
         box = folder.box("reviewer")
         assert taken(box) == "good"
-
-
-def as_nobody(action):
-    """Run `action` in a child whom modes hold for; True if it raised nothing."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            if os.geteuid() == 0:
-                os.setgid(65534)
-                os.setuid(65534)
-            action()
-            code = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def test_a_message_that_cannot_be_read_holds_up_nothing_else(folder, tmp_path):

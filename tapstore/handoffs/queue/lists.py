@@ -12,7 +12,7 @@ from tapstore.abc import Store
 from tapstore.errors import FormatError, NotFoundError, StoreError
 from tapstore.handoffs import message as messages
 from tapstore.handoffs import names
-from tapstore.handoffs.mailbox import Entry, Item, Receipt
+from tapstore.handoffs.mailbox import Entry, Item, Receipt, Standing
 from tapstore.handoffs.message import Message
 from tapstore.handoffs.queue import records, refusal
 from tapstore.handoffs.queue.attempts import Attempts
@@ -233,7 +233,7 @@ def _entry(
     places: Places,
     info: ObjectInfo,
     name: str,
-    standing: str,
+    standing: Standing,
     *,
     agent: str = "",
     attempt: int = 0,
@@ -241,7 +241,7 @@ def _entry(
 ) -> Entry:
     return Entry(
         name=name,
-        standing=standing,  # type: ignore[arg-type]
+        standing=standing,
         place=info.key,
         role=places.role,
         since=info.modified,

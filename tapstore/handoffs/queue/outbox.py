@@ -113,14 +113,13 @@ class Outbox:
                 places = Places(folder.removesuffix("/"))
             except InvalidKeyError:
                 continue
-            yield from self.deliver_of(places)
+            yield from self._deliver_of(places)
 
-    def deliver_of(self, places: Places, *, now: bool = False) -> Iterator[Delivery]:
-        """Finish what one role began; with `now` also what would be tried again later."""
+    def _deliver_of(self, places: Places) -> Iterator[Delivery]:
         keys = [info.key for info in self._store.list(places.outbox)]
         self._patience.tidy(keys)
         for key in keys:
-            if is_name(split_attempt(file_name(key))[0]) and (now or self._patience.is_due(key)):
+            if is_name(split_attempt(file_name(key))[0]) and self._patience.is_due(key):
                 try:
                     delivery = self._deliver(places, key)
                 except (StoreError, OutcomeUnknownError) as exc:
