@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -219,18 +219,10 @@ class SessionPlace(Place):
         return settings.load(self.session.store).lease_seconds
 
     def sent(self, roles: list[str]) -> None:
-        if roles:
-            self.ring()
+        del roles  # the mailbox has rung
 
     def ring(self) -> None:
-        if "://" not in self.session.config.locks:
-            return
-        # A service that can't be reached has no bell either.
-        with suppress(TapstoreError):
-            bell = self.session.locks.bell()
-            if bell is not None:
-                with closing(bell):
-                    bell.ring()
+        self.session.wake()
 
     def is_ended(self, error: Exception) -> bool:
         return isinstance(error, SessionNotFoundError)

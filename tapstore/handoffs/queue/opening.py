@@ -171,8 +171,11 @@ class QueueMailbox(Mailbox):
         name = self._lists.name_of(self._places, wanted, self._known)
         record = self._endings.record(name)
         if record is not None and records.is_dead(record):
-            return self._revive(name, record)
-        return self._outbox.retry_failed(self._places, name)
+            queued = self._revive(name, record)
+        else:
+            queued = self._outbox.retry_failed(self._places, name)
+        self.session.wake()
+        return queued
 
     def _revive(self, name: str, record: Message) -> Queued:
         """Send a dead letter anew: what has ended does not begin again under its name.
