@@ -109,6 +109,24 @@ def test_done_without_anything_in_process_is_refused_as_by_the_original():
         world.box("reviewer", mode="batch").done()
 
 
+def test_two_things_in_process_are_refused_until_they_are_given_back():
+    world = World()
+    names = [world.send(message=str(n)) for n in range(2)]
+    for name in names:
+        # As two processes leave it that share the id of an agent.
+        world.box("reviewer")._inbox._take(name, Places("reviewer").waiting(name), 1)
+    for refused in (world.box("reviewer").next, world.box("reviewer").done):
+        with pytest.raises(
+            MailboxStateError, match=r"^AMBIGUOUS_TASK_STATE: .*give back"
+        ) as caught:
+            refused()
+        assert caught.value.exit_code == 2
+        assert len(caught.value.places) == 2
+    assert len(world.box("reviewer").release("one at a time")) == 2
+    world.clock.advance(1)
+    assert world.box("reviewer").next().items[0].attempt == 2
+
+
 # Leases
 
 
